@@ -47,9 +47,9 @@ pub struct AckSample {
     pub now: Instant,
     /// Bytes it newly reported as delivered, cumulatively or selectively.
     pub acked: u32,
-    /// Bytes held to be in the network before it.
+    /// Bytes estimated to be in the network before it.
     pub inflight_before: u32,
-    /// Bytes held to be in the network after it.
+    /// Bytes estimated to be in the network after it.
     pub inflight_after: u32,
     /// Largest amount that was in the network during the last round trip.
     pub max_inflight: u32,
@@ -234,8 +234,8 @@ impl Congestion {
         self.window.set_cwnd(bytes);
     }
 
-    /// Fast recovery ended: the window is the threshold (RFC 6937 section 3). What it replaced can still be taken back: who tells
-    /// that its retransmissions arrived twice does so after the last of them.
+    /// Fast recovery ended: the window is the threshold (RFC 6937 section 3). What it replaced can still be restored: a peer that
+    /// reports its retransmissions as duplicates does so after the last of them.
     pub fn on_recovered(&mut self) {
         self.window.set_cwnd(self.window.ssthresh());
     }

@@ -3,7 +3,7 @@
 //! A virtual schedule says when everything sent so far would have left at the pacing rate. Sending may run ahead of that
 //! schedule by half a quantum or a millisecond, so that a burst that the device splits is not chopped, and fall behind
 //! it by another millisecond: timers of hosts are that coarse, and what a late one keeps back would be lost. More time
-//! than that is not saved up; but who starts with nothing in flight may send an initial window at once (RFC 6928), so that
+//! than that is not saved up; but a sender that starts with nothing in flight may send an initial window at once (RFC 6928), so that
 //! a short answer after a pause is not spread over a round trip.
 
 use crate::time::{Duration, Instant};
@@ -71,7 +71,7 @@ impl Pacer {
         u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 
-    /// Forgets the schedule, as after a timeout: what was scheduled is held to be lost.
+    /// Forgets the schedule, as after a timeout: what was scheduled counts as lost.
     pub fn reset(&mut self) {
         *self = Pacer::new();
     }

@@ -75,7 +75,7 @@ impl Machine {
             ack,
             self.agreed.send_scale(),
         );
-        self.heard(now);
+        self.on_received(now);
         self.adopt_agreed();
     }
 
@@ -89,7 +89,7 @@ impl Machine {
         out: &mut Outcome,
     ) {
         self.syn_again = false;
-        self.heard(now);
+        self.on_received(now);
         self.settle_early(seg.header.ack);
         self.change(Change::Open);
         out.established = true;

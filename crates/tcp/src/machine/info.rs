@@ -140,7 +140,7 @@ pub struct CongestionInfo {
     pub pacing_rate: Rate,
     /// The highest rate at which data arrived in the last two round trips; zero before the first.
     pub delivery_rate: Rate,
-    /// Bytes held to be in the network.
+    /// Bytes estimated to be in the network.
     pub inflight: u32,
     /// Loss recovery is under way.
     pub in_recovery: bool,

@@ -67,7 +67,7 @@ pub struct Machine {
     syn_again: bool,
     /// RST is the next and last thing to send.
     reset_due: bool,
-    /// The latest time that was told.
+    /// The latest time that a call passed.
     clock: Instant,
     counters: Counters,
 }
@@ -175,10 +175,10 @@ impl Machine {
         self.recv.take_ready()
     }
 
-    /// What the caller can take now, in bytes from the next expected one. The peer is told more only when that is worth
-    /// a segment (RFC 9293 section 3.8.6.2.2), and what it was told is never taken back.
+    /// What the caller can take now, in bytes from the next expected one. More is advertised only when that is worth
+    /// a segment (RFC 9293 section 3.8.6.2.2), and what was advertised is never taken back.
     pub fn set_recv_window(&mut self, bytes: u32) {
-        self.recv.window.set_wish(bytes);
+        self.recv.window.set_desired(bytes);
         self.tell_larger_window();
     }
 
@@ -200,7 +200,7 @@ impl Machine {
     /// Changes the keepalive setting; the present silence counts from now.
     pub fn set_keepalive(&mut self, now: Instant, keepalive: Option<Keepalive>) {
         self.cfg.keepalive = keepalive;
-        self.heard(now);
+        self.on_received(now);
     }
 
     /// Changes the user timeout (RFC 5482).
@@ -218,8 +218,8 @@ impl Machine {
     }
 
     /// The peer lives.
-    fn heard(&mut self, now: Instant) {
-        self.prober.heard(now, self.cfg.keepalive.as_ref());
+    fn on_received(&mut self, now: Instant) {
+        self.prober.on_received(now, self.cfg.keepalive.as_ref());
     }
 
     /// Bytes that options of this layer take in every data segment.

@@ -12,7 +12,7 @@ use crate::time::{Duration, Instant};
 
 impl Machine {
     /// As [`set_recv_window`](Self::set_recv_window) for a window that several subflows share and whose right edge is
-    /// kept by the caller in a number space of its own: it is told just so, rounded up to the scale's unit. The peer
+    /// kept by the caller in a number space of its own: it is advertised just so, rounded up to the scale's unit. The peer
     /// obeys the window of each subflow, so each tells of a larger one when it is worth a segment.
     pub fn share_recv_window(&mut self, bytes: u32) {
         self.note_recv_window(bytes);
@@ -24,7 +24,7 @@ impl Machine {
         self.recv.window.set_shared(bytes);
     }
 
-    /// Accepts at most `bytes` from the next expected one, whatever was told while the window was shared.
+    /// Accepts at most `bytes` from the next expected one, whatever was advertised while the window was shared.
     pub fn confine_recv_window(&mut self, bytes: u32) {
         self.recv.window.confine(self.recv.next(), bytes);
     }
@@ -78,7 +78,7 @@ impl Machine {
         self.state != State::Closed && !self.reset_due && self.send.loss.on_path_hint(now)
     }
 
-    /// Packets of this connection can leave the host again, which they could not for a while: what is in flight is held to be
+    /// Packets of this connection can leave the host again, which they could not for a while: what is in flight is marked
     /// lost and sent again at once, whether or not its timer has expired. True if something is in flight.
     pub fn on_path_restored(&mut self, now: Instant) -> bool {
         self.tick(now);

@@ -127,12 +127,12 @@ pub enum DeadCause {
 /// What a timer did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TimeoutOutcome {
-    /// The retransmission timer fired: everything in flight is held to be lost.
+    /// The retransmission timer fired: everything in flight is marked lost.
     pub rto_fired: bool,
     /// The only segment in flight is not acknowledged, for two round trips and the longest time that the peer held an
     /// acknowledgement back lately. It may still do so: nothing is suspected yet.
     pub late: bool,
-    /// Nothing was heard for two round trips although something is in flight: the time after which a tail loss probe is
+    /// Nothing arrived for two round trips although something is in flight: the time after which a tail loss probe is
     /// due (RFC 8985 section 7.2). The path is suspect.
     pub silent: bool,
     /// Consecutive timeouts, this one included.

@@ -32,7 +32,7 @@ pub enum Kind {
     Data,
     /// The first FIN, without payload.
     Fin,
-    /// Payload (or FIN) that was sent before and is held to be lost.
+    /// Payload (or FIN) that was sent before and is marked lost.
     Retransmit,
     /// Tail loss probe (RFC 8985 section 7): new payload if there is some, else the last segment again.
     TailProbe,

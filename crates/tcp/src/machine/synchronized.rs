@@ -39,7 +39,7 @@ impl Machine {
         if self.state == State::SynReceived {
             self.open(now, seg, ctx, &mut out);
         }
-        self.heard(now);
+        self.on_received(now);
         self.take_timestamp(now, seg);
         self.take_ecn(seg);
         self.take_ack(now, seg, ctx, &mut out);
@@ -105,7 +105,7 @@ impl Machine {
         }
         let flags = seg.header.flags;
         if flags.syn() && flags.ack() && seq == self.recv.irs() {
-            // Our acknowledgement of it was lost. Who answers with the echo of the first one makes the peer believe that the
+            // Our acknowledgement of it was lost. An answer with the echo of the first one makes the peer believe that the
             // round trip takes as long as its time-out (RFC 7323 section 4.3).
             self.take_timestamp(now, seg);
         }
@@ -134,7 +134,7 @@ impl Machine {
     }
 
     /// An unacceptable segment is acknowledged (RFC 9293 section 3.10.7.4), at once where it repeats what arrived not long
-    /// ago: our acknowledgement was lost. Others, which anybody can send who knows the ports, only at a bounded rate; and
+    /// ago: our acknowledgement was lost. Others, which an attacker can send who knows the ports, only at a bounded rate; and
     /// empty ones and SYNs at the rate of challenges (RFC 5961 section 4), or two confused ends would answer each other
     /// for ever.
     fn answer_unacceptable(&mut self, now: Instant, seg: &Segment<'_>) {

@@ -153,7 +153,7 @@ impl Machine {
         self.send.loss.timing().base_rto()
     }
 
-    /// Bytes held to be in the network.
+    /// Bytes estimated to be in the network.
     pub fn inflight(&self) -> u32 {
         self.send.loss.inflight()
     }

@@ -26,7 +26,7 @@ impl Prr {
         self.out += u64::from(bytes);
     }
 
-    /// An acknowledgement reported `delivered` bytes; `pipe` bytes are now held to be in the network. `safe` says that it
+    /// An acknowledgement reported `delivered` bytes; `pipe` bytes are now estimated to be in the network. `safe` says that it
     /// advanced the left edge and showed no further loss. Returns the congestion window to use until the next one; absent
     /// when nothing was delivered and the window stays as it is.
     pub fn on_ack(&mut self, delivered: u32, pipe: u32, safe: bool, mss: u32) -> Option<u32> {

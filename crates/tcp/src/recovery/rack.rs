@@ -39,7 +39,7 @@ pub struct View {
 /// What the detection found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Found {
-    /// Numbers newly held to be lost.
+    /// Numbers newly marked lost.
     pub lost: u32,
     /// When to look again: something may be lost by then, although nothing arrives in between (section 6.2 step 5).
     pub look_again: Option<Instant>,

@@ -18,7 +18,7 @@ pub struct Rto {
     shift: u8,
     /// Timeouts since the peer last acknowledged something new.
     in_a_row: u8,
-    /// The back-off goes no further than this while somebody else carries the data.
+    /// The back-off goes no further than this while another path carries the data.
     ceiling: Option<Duration>,
     /// The running timer was set by a ceiling that has been lifted since.
     hastened: bool,

@@ -35,7 +35,7 @@ pub struct View {
     pub mss: u32,
     /// Selective acknowledgements were agreed upon.
     pub sack: bool,
-    /// Something is selectively acknowledged or held to be lost, or recovery is under way.
+    /// Something is selectively acknowledged or marked lost, or recovery is under way.
     pub disorder: bool,
     /// When the retransmission timer fires.
     pub rto_at: Option<Instant>,
@@ -78,7 +78,7 @@ impl Tlp {
         Some(Tlp::silence(view))
     }
 
-    /// When it has been silent for so long that something should have been heard, probe or not, or when the retransmission
+    /// When an answer should have arrived, probe or not, or when the retransmission
     /// timer fires.
     pub fn silence(view: &View) -> Instant {
         let timeout = match view.srtt {

@@ -4,19 +4,19 @@
 use manypath_wire::seq::SeqNum;
 use manypath_wire::window::WindowScale;
 
-/// The window as the peer knows it, and as the caller wishes it.
+/// The window as the peer knows it, and as the caller wants it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecvWindow {
     /// First number that no offer has covered. Never moves left.
     edge: SeqNum,
     /// Where the newest offer ended: what the peer goes by.
-    told: SeqNum,
+    advertised: SeqNum,
     /// What the caller can take now, from the next expected byte.
-    wish: u32,
+    desired: u32,
     /// The largest window that will ever be offered.
     largest: u32,
     scale: WindowScale,
-    /// Several subflows share one window that somebody above keeps: it is told as it is, from wherever each of
+    /// Several subflows share one window that the connection keeps: it is advertised as it is, from wherever each of
     /// them stands, so this subflow's own right edge may well move left.
     shared: bool,
     /// What our own SYN offered, when the peer's numbers were not known.
@@ -27,8 +27,8 @@ impl RecvWindow {
     pub(crate) fn new(next: SeqNum, largest: u32, scale: WindowScale) -> Self {
         RecvWindow {
             edge: next,
-            told: next,
-            wish: largest,
+            advertised: next,
+            desired: largest,
             largest,
             scale,
             shared: false,
@@ -39,7 +39,7 @@ impl RecvWindow {
     /// Begins over at the peer's first number with the scale that was negotiated.
     pub(crate) fn restart(&mut self, next: SeqNum, scale: WindowScale) {
         self.edge = next + u32::from(self.in_syn);
-        self.told = self.edge;
+        self.advertised = self.edge;
         self.scale = scale;
     }
 
@@ -47,13 +47,13 @@ impl RecvWindow {
         self.scale
     }
 
-    pub(crate) fn set_wish(&mut self, bytes: u32) {
-        self.wish = bytes.min(self.largest);
+    pub(crate) fn set_desired(&mut self, bytes: u32) {
+        self.desired = bytes.min(self.largest);
         self.shared = false;
     }
 
     pub(crate) fn set_shared(&mut self, bytes: u32) {
-        self.wish = bytes.min(self.largest);
+        self.desired = bytes.min(self.largest);
         self.shared = true;
     }
 
@@ -71,31 +71,31 @@ impl RecvWindow {
     pub(crate) fn field(&self, from: SeqNum, next: SeqNum, step: u32) -> u16 {
         if self.shared {
             // A window that is shared counts from elsewhere.
-            return self.scale.compress_up(self.wish);
+            return self.scale.compress_up(self.desired);
         }
         let open = self.open(next);
         // Without room the edge may be beyond it already.
-        let wish = match self.wish {
+        let desired = match self.desired {
             0 => 0,
             room => room.saturating_add(next.since(from)),
         };
-        let kept = self.kept(self.open(from), wish);
+        let kept = self.kept(self.open(from), desired);
         // RFC 9293 3.8.6.2.2: the right edge stays until it can move by a segment or half the buffer.
         let worth = step.min(self.largest / 2).max(1);
-        if self.wish >= open.saturating_add(worth) {
-            self.scale.compress(wish).max(kept)
+        if self.desired >= open.saturating_add(worth) {
+            self.scale.compress(desired).max(kept)
         } else {
             kept
         }
     }
 
     /// The field that leaves the right edge where it is, `open` bytes away. Where it lies between two units, rounding up moves
-    /// it right, on each advertisement a little more, so that is done only within the unit in which the room of `wish` bytes
+    /// it right, on each advertisement a little more, so that is done only within the unit in which the room of `desired` bytes
     /// ends. Beyond that the field is rounded down; RFC 7323 section 2.4 allows both. What was advertised before is accepted
     /// either way, since the edge itself stays.
-    fn kept(&self, open: u32, wish: u32) -> u16 {
+    fn kept(&self, open: u32, desired: u32) -> u16 {
         let up = self.scale.compress_up(open);
-        if up <= self.scale.compress_up(wish) {
+        if up <= self.scale.compress_up(desired) {
             up
         } else {
             self.scale.compress(open)
@@ -107,21 +107,21 @@ impl RecvWindow {
     pub(crate) fn confine(&mut self, next: SeqNum, most: u32) {
         if self.open(next) > most {
             self.edge = next + most;
-            self.told = if self.told.after(self.edge) {
+            self.advertised = if self.advertised.after(self.edge) {
                 self.edge
             } else {
-                self.told
+                self.advertised
             };
         }
     }
 
     /// The field of a SYN or SYN+ACK, which is never scaled (RFC 7323 section 2.2).
     pub(crate) fn syn_field(&self, next: SeqNum) -> u16 {
-        let told = WindowScale::NONE.compress(self.open(next));
+        let advertised = WindowScale::NONE.compress(self.open(next));
         WindowScale::NONE
-            .compress(self.wish)
+            .compress(self.desired)
             .max(self.in_syn)
-            .max(told)
+            .max(advertised)
     }
 
     /// A SYN or SYN+ACK left.
@@ -131,21 +131,21 @@ impl RecvWindow {
 
     /// A segment with `bytes` of window left for `next`.
     pub(crate) fn offered(&mut self, next: SeqNum, bytes: u32) {
-        self.told = next + bytes;
-        self.edge = self.edge.max(self.told);
+        self.advertised = next + bytes;
+        self.edge = self.edge.max(self.advertised);
     }
 
-    /// The window grew so much that the peer should be told without waiting for another reason: to twice what it
+    /// The window grew so much that the peer should learn it without waiting for another reason: to twice what it
     /// has, by at least one segment (or half the buffer).
     pub(crate) fn update_due(&self, next: SeqNum, step: u32) -> bool {
-        // A shared window may have been told smaller than before, so only the newest word counts.
+        // A shared window may have been advertised smaller than before, so only the newest value counts.
         let open = match self.shared {
-            true if self.told.after(next) => self.told.since(next),
+            true if self.advertised.after(next) => self.advertised.since(next),
             true => 0,
             false => self.open(next),
         };
         // Nearly always there is nothing to gain: at most a unit by rounding, and no doubling.
-        if self.wish <= open && self.scale.unit() <= open {
+        if self.desired <= open && self.scale.unit() <= open {
             return false;
         }
         let offer = self.scale.expand(self.field(next, next, step));
@@ -163,7 +163,7 @@ mod tests {
     fn the_field_is_rounded_up_within_the_unit_in_which_the_room_ends_and_down_beyond() {
         // RFC 7323 section 2.4. Units of 32 bytes; the edge is 100,000 bytes after the first number.
         let next = SeqNum::new(1000);
-        for (arrived, wish, field) in [
+        for (arrived, desired, field) in [
             // The edge lies on a boundary, whatever the room is.
             (3200, 96_800, 3025),
             (3200, 0, 3025),
@@ -180,12 +180,12 @@ mod tests {
             let mut w = RecvWindow::new(next, 1 << 20, WindowScale::for_window(1 << 20));
             assert_eq!(w.scale().unit(), 32);
             w.offered(next, 100_000);
-            w.set_wish(wish);
+            w.set_desired(desired);
             let later = next + arrived;
-            assert_eq!(w.field(later, later, 1460), field, "{arrived} {wish}");
+            assert_eq!(w.field(later, later, 1460), field, "{arrived} {desired}");
             w.offered(later, w.scale().expand(field));
             assert!(w.open(next) >= 100_000, "what was advertised is accepted");
-            assert!(w.open(later) < wish.max(100_000 - arrived) + 32);
+            assert!(w.open(later) < desired.max(100_000 - arrived) + 32);
         }
     }
 
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(w.open(next), 60_000);
         w.confine(next, 500);
         assert_eq!(w.open(next), 500);
-        w.set_wish(0);
+        w.set_desired(0);
         assert_eq!(w.field(next, next, 1460), 500);
     }
 
@@ -208,16 +208,16 @@ mod tests {
         let next = SeqNum::new(1);
         let mut w = RecvWindow::new(next, 60_000, WindowScale::NONE);
         w.offered(next, 60_000);
-        w.set_wish(0);
+        w.set_desired(0);
         let next = next + 60_000;
         assert_eq!(w.field(next, next, 1460), 0);
-        w.set_wish(1000);
+        w.set_desired(1000);
         assert_eq!(w.field(next, next, 1460), 0);
         assert!(!w.update_due(next, 1460));
-        w.set_wish(2000);
+        w.set_desired(2000);
         assert_eq!(w.field(next, next, 1460), 2000);
         assert!(!w.update_due(next, 1460));
-        w.set_wish(2920);
+        w.set_desired(2920);
         assert!(w.update_due(next, 1460));
     }
 
@@ -226,10 +226,10 @@ mod tests {
         let next = SeqNum::new(1);
         let mut w = RecvWindow::new(next, 1000, WindowScale::NONE);
         w.offered(next, 1000);
-        w.set_wish(400);
+        w.set_desired(400);
         let next = next + 1000;
         assert_eq!(w.field(next, next, 1460), 0);
-        w.set_wish(500);
+        w.set_desired(500);
         assert_eq!(w.field(next, next, 1460), 500);
         assert!(w.update_due(next, 1460));
     }

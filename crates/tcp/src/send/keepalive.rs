@@ -32,7 +32,7 @@ pub(crate) enum Alarm {
     Quiet,
     /// Send a probe.
     Probe,
-    /// Nobody answered.
+    /// No probe was answered.
     Dead,
 }
 
@@ -45,8 +45,8 @@ pub(crate) struct Prober {
 }
 
 impl Prober {
-    /// The peer was heard: silence begins anew.
-    pub(crate) fn heard(&mut self, now: Instant, settings: Option<&Keepalive>) {
+    /// A segment of the peer arrived: idle time begins anew.
+    pub(crate) fn on_received(&mut self, now: Instant, settings: Option<&Keepalive>) {
         self.unanswered = 0;
         self.due = false;
         match settings {
@@ -80,7 +80,7 @@ impl Prober {
             return Alarm::Dead;
         }
         self.due = true;
-        // Only its own: a question on request, for which nobody waits here, would leave the peer one less.
+        // Only its own: a probe on request, for which this timer does not wait, would leave the peer one less.
         self.unanswered = self.unanswered.saturating_add(1);
         self.timer.set(now + k.interval);
         Alarm::Probe

@@ -33,7 +33,7 @@ pub struct PathSample {
     pub mss: u32,
     /// The path carries data at present; others are left out of the sums.
     pub usable: bool,
-    /// The larger of the bytes delivered between the last two losses and since the last one; zero where nobody counts.
+    /// The larger of the bytes delivered between the last two losses and since the last one; zero where they are not counted.
     pub interloss: u64,
 }
 

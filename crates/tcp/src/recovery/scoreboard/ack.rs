@@ -23,7 +23,7 @@ struct Tally<'a> {
 }
 
 impl Tally<'_> {
-    /// `entry` arrived, and nobody knew; `fack` is the highest end known to have arrived before it.
+    /// `entry` is newly known to have arrived; `fack` is the highest end known to have arrived before it.
     fn deliver(&mut self, entry: &Entry, cumulative: bool, fack: SeqNum) {
         let report = &mut self.report;
         report.delivered += entry.len;

@@ -57,7 +57,7 @@ impl Flight {
         }
     }
 
-    /// What was held to be lost was not: it is in flight again (RFC 4015).
+    /// What was marked lost was not: it is in flight again (RFC 4015).
     pub fn unmark_lost(&mut self) {
         for entry in &mut self.entries {
             if entry.state == State::Lost {

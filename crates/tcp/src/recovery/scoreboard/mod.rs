@@ -26,9 +26,9 @@ const FREE_CUTS: usize = 64;
 /// What is known of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Held to be in the network.
+    /// In the network, as far as is known.
     InFlight,
-    /// Held to be lost and not yet sent again.
+    /// Marked lost and not yet sent again.
     Lost,
     /// The peer holds it, but may still drop it (RFC 2018 section 8).
     Sacked,
@@ -208,7 +208,7 @@ impl Flight {
         self.entries.is_empty()
     }
 
-    /// Numbers held to be in the network (RFC 6675 section 4), retransmissions counted once.
+    /// Numbers estimated to be in the network (RFC 6675 section 4), retransmissions counted once.
     pub fn pipe(&self) -> u32 {
         self.pipe
     }
@@ -223,7 +223,7 @@ impl Flight {
         self.sacked_runs
     }
 
-    /// Numbers held to be lost and not yet sent again.
+    /// Numbers marked lost and not yet sent again.
     pub fn lost(&self) -> u32 {
         self.lost
     }
@@ -368,7 +368,7 @@ impl Flight {
         self.debug_check();
     }
 
-    /// The first part of the flight that is held to be lost, at most `max` payload bytes of it. Neighbouring losses are
+    /// The first part of the flight that is marked lost, at most `max` payload bytes of it. Neighbouring losses are
     /// joined; a SYN goes alone.
     pub fn next_lost(&self, max: u32) -> Option<Retransmit> {
         if self.lost == 0 {
@@ -424,7 +424,7 @@ impl Flight {
         }
     }
 
-    /// How many of the numbers from `start` to before `end` are held to be lost.
+    /// How many of the numbers from `start` to before `end` are marked lost.
     pub fn lost_between(&self, start: SeqNum, end: SeqNum) -> u32 {
         self.entries
             .range(self.locate(start)..)

@@ -17,7 +17,7 @@ const EMPTIED_EVERY: Duration = Duration::from_secs(120);
 /// Where the sender stands.
 #[derive(Clone, Copy, Debug)]
 struct View {
-    /// Bytes held to be in the network.
+    /// Bytes estimated to be in the network.
     inflight: u32,
     /// The congestion window.
     cwnd: u32,
@@ -233,7 +233,7 @@ mod tests {
         let before = capping;
         assert_eq!(capping.set(true, small), None);
         assert_eq!(capping, before);
-        // Who switches it off gets back what the emptying took.
+        // Switching it off restores what the emptying took.
         assert_eq!(capping.set(false, small), Some(80_000));
         assert_eq!(capping, Capping::default());
     }

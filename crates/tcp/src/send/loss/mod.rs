@@ -371,7 +371,7 @@ impl LossRecovery {
         self.flight.head().map(|head| head.sent_at)
     }
 
-    /// Bytes held to be in the network.
+    /// Bytes estimated to be in the network.
     pub(crate) fn inflight(&self) -> u32 {
         let arrived = self.detection.newreno.arrived();
         self.flight.pipe().saturating_sub(arrived)
