@@ -19,6 +19,14 @@ pub(crate) struct Events {
 }
 
 impl Events {
+    /// Reports data once, until the application has read all, if the connection is `established`.
+    pub(in crate::conn) fn report_readable(&mut self, established: bool) {
+        if established && !self.readable_reported {
+            self.readable_reported = true;
+            self.push(EventKind::Readable);
+        }
+    }
+
     /// An event for the application, and for a controller.
     pub(in crate::conn) fn push(&mut self, kind: EventKind) {
         self.push_to_controller(&kind);

@@ -11,7 +11,7 @@ use crate::api::{CloseCause, ConnOptions, SubflowEnd};
 use crate::conn::Conn;
 use crate::conn::dss::mapping::RxMaps;
 use crate::conn::dss::reset_reason::lack_of_resources;
-use crate::conn::recv::autotune::Arrivals;
+use crate::conn::recv::autotune::{Arrivals, first_window};
 use crate::conn::recv::queue::ReceiveQueue;
 use crate::conn::subflow::table::Subflows;
 use crate::conn::types::{Cx, SubflowIdx};
@@ -227,7 +227,7 @@ impl Conn {
     /// The application accepted it.
     pub(crate) fn lift_restriction(&mut self) {
         self.limits.accepted = true;
-        let first = self.first_recv_window().min(self.limits.window_permitted);
+        let first = first_window(&self.opts).min(self.limits.window_permitted);
         self.recv.set_capacity(first.max(self.recv.capacity()));
     }
 

@@ -159,7 +159,7 @@ impl Conn {
         };
         conn.events
             .set_controller(conn.paths.controller.is_present());
-        conn.recv = ReceiveQueue::new(conn.first_recv_window(), conn.opts.receive);
+        conn.recv = ReceiveQueue::new(recv::autotune::first_window(&conn.opts), conn.opts.receive);
         conn.subflows
             .add(Subflow::new(endpoint, tcp, handshake, now));
         conn.subflows.next_id = endpoint.id.0.wrapping_add(1);

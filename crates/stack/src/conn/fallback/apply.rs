@@ -294,7 +294,7 @@ impl Conn {
         self.subflows
             .leave_others(&mut self.send, self.level, i, cx);
         let end = self.recv.forget_end();
-        self.count_waiting(i, cx);
+        self.count_waiting(i);
         // A rewritten stream ends elsewhere than the peer's DATA_FIN marks, and its FIN shows where. // rfc8684:B13
         if let Some(end) = end.filter(|end| *end == self.recv.next()) {
             self.recv.note_end(end);

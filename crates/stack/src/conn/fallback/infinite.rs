@@ -293,7 +293,7 @@ impl Conn {
             bytes,
             None,
         );
-        self.placed(placed, bytes.len(), cx);
+        placed.count(bytes.len(), cx.count);
         if placed == Placed::Stored {
             let more = checksum_failure.with(bytes.len() as u64, cx.segment.delivered);
             let again_at = match checksum_failure.answered {
@@ -443,13 +443,13 @@ impl Conn {
     pub(crate) fn ends_with_subflow(&mut self, i: SubflowIdx) {
         if !self.subflows[i].awaits_its_place() {
             self.recv.note_end(self.recv.next());
-            self.report_readable();
+            self.events.report_readable(self.handshake.is_established());
         }
     }
 
     /// Counts bytes that waited for the rest of their mapping or for the answer to MP_FAIL; queried bytes count when the peer's infinite
     /// mapping places them.
-    pub(in crate::conn) fn count_waiting(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+    pub(in crate::conn) fn count_waiting(&mut self, i: SubflowIdx) {
         let owner = self.subflows[i].id();
         if self.subflows[i].was_queried() {
             return;
@@ -457,7 +457,9 @@ impl Conn {
         if let Some(held) = self.subflows[i].unmapped.held.take() {
             let bytes = held.into_bytes();
             let (_, advanced) = self.recv.accept(None, self.recv.next(), &bytes);
-            self.advanced(advanced, cx);
+            if advanced > 0 {
+                self.events.report_readable(self.handshake.is_established());
+            }
             return;
         }
         let waiting = match (
@@ -473,7 +475,9 @@ impl Conn {
         match waiting {
             Some(range) => {
                 let advanced = self.recv.verified(owner, range);
-                self.advanced(advanced, cx);
+                if advanced > 0 {
+                    self.events.report_readable(self.handshake.is_established());
+                }
             }
             None => self.recv.discard(owner),
         }
@@ -496,8 +500,10 @@ impl Conn {
         // The subflow enforced its own window, which is this one.
         self.recv.advertised(self.recv.room());
         let (placed, advanced) = self.recv.accept(None, self.recv.next(), bytes);
-        self.placed(placed, bytes.len(), cx);
-        self.advanced(advanced, cx);
+        placed.count(bytes.len(), cx.count);
+        if advanced > 0 {
+            self.events.report_readable(self.handshake.is_established());
+        }
     }
 }
 

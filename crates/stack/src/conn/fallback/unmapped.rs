@@ -241,7 +241,9 @@ impl Conn {
                 self.fallback.withhold_no_more(&mut self.subflows);
                 let bytes = held.map(HeldUnmapped::into_bytes).unwrap_or_default();
                 let (_, advanced) = self.recv.accept(None, self.recv.next(), &bytes);
-                self.advanced(advanced, cx);
+                if advanced > 0 {
+                    self.events.report_readable(self.handshake.is_established());
+                }
                 return true;
             }
             if queried {
@@ -452,7 +454,7 @@ impl Conn {
         if numbers.offset(last, self.recv.next()) == Some(self.recv.next()) {
             self.fallback.data_fin_after_fallback = true;
             self.recv.note_end(self.recv.next());
-            self.report_readable();
+            self.events.report_readable(self.handshake.is_established());
             self.subflows[i].tcp.force_ack();
         }
     }

@@ -133,7 +133,9 @@ impl Conn {
         self.subflows[SubflowIdx::FIRST].stats.bytes_received += payload.len() as u64;
         cx.count.bytes_in += payload.len() as u64;
         self.on_established_for_data(SubflowIdx::FIRST, cx);
-        self.advanced(advanced, cx);
+        if advanced > 0 {
+            self.events.report_readable(self.handshake.is_established());
+        }
         self.on_came_up(SubflowIdx::FIRST, cx);
     }
 }

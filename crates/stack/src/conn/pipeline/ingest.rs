@@ -9,7 +9,7 @@ use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{DataAck, Dss, MapDsn, Mapping, MptcpOption};
 
-use crate::api::{ConnOptions, EventKind, FallbackCause, SubflowEnd};
+use crate::api::{ConnOptions, FallbackCause, SubflowEnd};
 use crate::conn::Conn;
 use crate::conn::dss::Numbers;
 use crate::conn::dss::mapping::{Noted, RxMapping};
@@ -445,7 +445,7 @@ impl Conn {
         }
         self.subflows.dirty = true;
         if self.recv.finished() && !was_finished {
-            self.report_readable();
+            self.events.report_readable(self.handshake.is_established());
         }
     }
 
@@ -536,8 +536,10 @@ impl Conn {
         let complete = into + bytes.len() as u32 == u32::from(m.len);
         if m.checksum.is_none() {
             let (placed, advanced) = self.recv.accept(Some(self.subflows[i].id()), at, bytes);
-            self.placed(placed, bytes.len(), cx);
-            self.advanced(advanced, cx);
+            placed.count(bytes.len(), cx.count);
+            if advanced > 0 {
+                self.events.report_readable(self.handshake.is_established());
+            }
             if complete {
                 self.subflows[i].maps.rx.pop();
             }
@@ -553,7 +555,9 @@ impl Conn {
                 // Whole and verified: it need not wait for what may never come.
                 self.subflows[i].maps.rx.pop();
                 let (_, advanced) = self.recv.accept(Some(owner), at, bytes);
-                self.advanced(advanced, cx);
+                if advanced > 0 {
+                    self.events.report_readable(self.handshake.is_established());
+                }
                 return;
             }
             if !m.lost
@@ -568,7 +572,7 @@ impl Conn {
                 placed = self.recv.place(owner, at, bytes, Some(sum)).0;
             }
         }
-        self.placed(placed, bytes.len(), cx);
+        placed.count(bytes.len(), cx.count);
         noted.lost |= placed != Placed::Stored;
         noted.incomplete |= into != u32::from(noted.taken);
         noted.taken += bytes.len() as u16;
@@ -595,7 +599,9 @@ impl Conn {
             } else {
                 let range = m.at..m.at + u64::from(m.len);
                 let advanced = self.recv.verified(owner, range);
-                self.advanced(advanced, cx);
+                if advanced > 0 {
+                    self.events.report_readable(self.handshake.is_established());
+                }
                 let tcp = &mut self.subflows[i].tcp;
                 if u32::from(m.len) > tcp.mss() {
                     // Several segments at once, whose Data ACK a small window may wait for (RFC 9293 section 3.8.6.3).
@@ -605,29 +611,6 @@ impl Conn {
             return;
         }
         self.on_checksum_failure(i, m, cx);
-    }
-
-    pub(crate) fn placed(&self, placed: Placed, bytes: usize, cx: &mut Cx<'_>) {
-        match placed {
-            Placed::Stored => {}
-            Placed::Contested => cx.count.duplicate_bytes += bytes as u64,
-            Placed::Scattered => cx.count.scattered_bytes += bytes as u64,
-            Placed::BeyondWindow => cx.count.beyond_window_bytes += bytes as u64,
-        }
-    }
-
-    pub(crate) fn advanced(&mut self, bytes: u64, _cx: &mut Cx<'_>) {
-        if bytes > 0 {
-            self.report_readable();
-        }
-    }
-
-    /// Reports data once, until the application has read all.
-    pub(crate) fn report_readable(&mut self) {
-        if !self.events.readable_reported && self.handshake.is_established() {
-            self.events.readable_reported = true;
-            self.events.push(EventKind::Readable);
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use manypath_tcp::machine::Offer;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::units::Rate;
 
-use crate::api::IfaceId;
+use crate::api::{ConnOptions, IfaceId};
 use crate::conn::Conn;
 use crate::conn::dss::offset::Offset;
 use crate::conn::pull::reinject::delivery;
@@ -167,6 +167,11 @@ impl SendQueue {
     }
 }
 
+/// Subflows on which new data would hold up the others are excluded.
+pub(in crate::conn) fn is_guarded(opts: &ConnOptions) -> bool {
+    opts.mechanisms.guard && opts.scheduler == Scheduler::Guarded
+}
+
 impl Conn {
     /// Builds the views for `bytes` of new data, or of a reinjection. If no subflow has room, which is how most polls end, nothing else
     /// matters: no view is valid.
@@ -282,12 +287,6 @@ impl Conn {
             mss: sf.tcp.data_mss(self.schedule.option_space),
         }
     }
-
-    /// Subflows on which new data would hold up the others are excluded.
-    pub(in crate::conn) fn is_guarded(&self) -> bool {
-        self.opts.mechanisms.guard && self.opts.scheduler == Scheduler::Guarded
-    }
-
     /// Picks the subflow for `bytes`, except those where new data would be late.
     pub(in crate::conn) fn pick_guarded(
         &mut self,
@@ -295,7 +294,7 @@ impl Conn {
         purpose: Purpose,
         cx: &mut Cx<'_>,
     ) -> Choice {
-        if purpose == Purpose::Fresh && self.is_guarded() {
+        if purpose == Purpose::Fresh && is_guarded(&self.opts) {
             // A writer with little to send fills no window.
             if self.send.is_busy() {
                 hold_back(self.schedule.seen(), self.send.window());

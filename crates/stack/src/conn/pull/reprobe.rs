@@ -9,6 +9,7 @@ use manypath_tcp::time::{Duration, Instant};
 
 use crate::conn::Conn;
 use crate::conn::pull::path_view::Duplicate;
+use crate::conn::pull::path_view::is_guarded;
 use crate::conn::subflow::Subflow;
 use crate::conn::types::Cx;
 
@@ -38,7 +39,7 @@ impl Conn {
         if !self.schedule.looks_for_rest(cx.now, LOOK) || self.subflows.len() < 2 {
             return None;
         }
-        if !self.is_guarded() || !self.level.is_multipath() || !self.send.is_busy() {
+        if !is_guarded(&self.opts) || !self.level.is_multipath() || !self.send.is_busy() {
             return None;
         }
         let rested = |sf: &Subflow| has_rested(sf, cx.now);

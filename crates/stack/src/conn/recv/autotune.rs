@@ -9,6 +9,7 @@
 use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::units::Rate;
 
+use crate::api::ConnOptions;
 use crate::conn::Conn;
 use crate::conn::subflow::table::Subflows;
 use crate::conn::types::Cx;
@@ -62,15 +63,15 @@ impl Subflows {
     }
 }
 
-impl Conn {
-    /// The initial receive window, which stays without auto-tuning.
-    pub(crate) fn first_recv_window(&self) -> u32 {
-        match self.opts.mechanisms.autotune {
-            true => self.opts.recv_buffer.min(FIRST),
-            false => self.opts.recv_buffer,
-        }
+/// The initial receive window, which stays without auto-tuning.
+pub(in crate::conn) fn first_window(opts: &ConnOptions) -> u32 {
+    match opts.mechanisms.autotune {
+        true => opts.recv_buffer.min(FIRST),
+        false => opts.recv_buffer,
     }
+}
 
+impl Conn {
     /// Payload arrived on some subflow.
     pub(crate) fn note_arrival(&mut self, bytes: usize, cx: &mut Cx<'_>) {
         let most = self.opts.recv_buffer;

@@ -13,6 +13,7 @@ use crate::conn::dss::offset::Offset;
 use crate::conn::recv::pages::PageStore;
 use crate::conn::recv::reorder::Order;
 use crate::ids::SubflowId;
+use crate::stats::Counters;
 
 /// The unit of the largest window scale (RFC 7323 section 2.3).
 const LARGEST_UNIT: u64 = 1 << 14;
@@ -28,6 +29,18 @@ pub(crate) enum Placed {
     BeyondWindow,
     /// Separate from all that is here, in more pieces than data needs: dropped.
     Scattered,
+}
+
+impl Placed {
+    /// Counts bytes that were not stored.
+    pub(crate) fn count(self, bytes: usize, count: &mut Counters) {
+        match self {
+            Self::Stored => {}
+            Self::Contested => count.duplicate_bytes += bytes as u64,
+            Self::Scattered => count.scattered_bytes += bytes as u64,
+            Self::BeyondWindow => count.beyond_window_bytes += bytes as u64,
+        }
+    }
 }
 
 /// Stored bytes whose mapping is not verified yet: the beginning of one mapping of a subflow, which delivers in order. Claims of different
