@@ -1,4 +1,4 @@
-//! How many segments a second the simulator carries on one core, oracles on: a download over two fast paths, with
+//! How many segments a second the simulator carries on one core, oracles on: a download over two fast paths, one subflow each, with
 //! network cards that split and merge, and with cards that do nothing.
 #![expect(
     missing_docs,
@@ -27,7 +27,7 @@ fn scenario(card: &str) -> String {
             "[[link]]\nname = \"l{path}\"\nends = [\"client.i{path}\", \"server.i{path}\"]\nrate = \"10Gbit/s\"\ndelay = \"100us\"\nbuffer = \"400KB\"\n"
         );
     }
-    text + "[[app]]\nname = \"download\"\nclient = \"client\"\nserver = \"server\"\ndownload = \"100MB\"\noptions = { recv-buffer = \"1MB\", send-buffer = \"1MB\" }\n"
+    text + "[[app]]\nname = \"download\"\nclient = \"client\"\nserver = \"server\"\ndownload = \"100MB\"\noptions = { recv-buffer = \"1MB\", send-buffer = \"1MB\", max-subflows = 2 }\n"
 }
 
 fn run(text: &str) -> Report {

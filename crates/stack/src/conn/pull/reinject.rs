@@ -267,7 +267,7 @@ impl Subflows {
         let proxied = self.each();
         let proxied = proxied.filter(|(i, sf)| *i != carrier && sf.is_behind_a_proxy());
         let parts = proxied.filter_map(|(i, sf)| {
-            let from = sf.reinjection.repeated_to.max(una);
+            let from = sf.reinjection.opportunistic_to.max(una);
             let part = sf.reinjection.subflow_acked_only.first_behind(from)?;
             let part = part.start.max(from)..part.end;
             let own = &self[carrier].maps.tx;
@@ -341,7 +341,7 @@ impl Conn {
         );
         let bytes = self.send.bytes_reinjected - before;
         if sent == Progress::Sent && bytes > 0 {
-            self.subflows[rescue.holder].reinjection.repeated_to = from + bytes;
+            self.subflows[rescue.holder].reinjection.opportunistic_to = from + bytes;
             cx.count.opportunistic_bytes += bytes;
         }
         sent
@@ -372,7 +372,7 @@ impl Conn {
             if i == carrier || !sf.is_active() || in_one_queue {
                 continue;
             }
-            let from = sf.reinjection.repeated_to.max(una);
+            let from = sf.reinjection.opportunistic_to.max(una);
             let behind = |m: &&TxMapping| m.at + u64::from(m.len) > from;
             let parts = sf.maps.tx.iter().take(MOST_LOOKED_AT).filter(behind);
             let own = &self.subflows[carrier].maps.tx;

@@ -29,7 +29,7 @@ pub(crate) struct DataTimer {
     backoffs: u8,
     window: bool,
     /// End of the last data-level retransmission, while the peer does not have it.
-    pub(in crate::conn) repeated_to: Option<Offset>,
+    pub(in crate::conn) retransmitted_to: Option<Offset>,
 }
 
 impl DataTimer {

@@ -97,7 +97,7 @@ pub(crate) struct SendQueue {
     tuned: Option<u64>,
     pub(crate) fin: DataFin,
     /// The end of what was sent more than once at data level.
-    repeated_to: Offset,
+    resent_to: Offset,
     /// The final byte, if the ring no longer holds it: a fallback may need it.
     last: Option<u8>,
     /// Memory is short.
@@ -125,7 +125,7 @@ impl SendQueue {
                 sent_at: None,
                 unanswered: 0,
             },
-            repeated_to: Offset::ZERO,
+            resent_to: Offset::ZERO,
             last: None,
             frugal: false,
             writer_has_more: false,
@@ -491,12 +491,12 @@ impl SendQueue {
 
     /// Bytes before this were sent twice, on another subflow or under other SSNs.
     pub(crate) fn note_repeated(&mut self, to: Offset) {
-        self.repeated_to = self.repeated_to.max(to);
+        self.resent_to = self.resent_to.max(to);
     }
 
     /// Data that ends here may be all old to the peer: it was acknowledged, or sent another way as well.
     pub(crate) fn may_be_old(&self, to: Offset) -> bool {
-        to <= self.una || to <= self.repeated_to
+        to <= self.una || to <= self.resent_to
     }
 
     /// Drops reinjections for a subflow that seemed unresponsive: it was only late.

@@ -42,7 +42,7 @@ impl SendQueue {
             .chain([una + most.max(1), self.next()])
             .min()
             .unwrap_or(una);
-        data_timer.repeated_to = (una < upto).then_some(upto);
+        data_timer.retransmitted_to = (una < upto).then_some(upto);
         if una < upto {
             let avoid = self.subflow_acked_only_on(subflows);
             self.reinject(una..upto, avoid);
@@ -55,9 +55,9 @@ impl SendQueue {
         data_timer: &mut DataTimer,
         subflows: &Subflows,
     ) {
-        let (una, upto) = (self.una(), data_timer.repeated_to);
+        let (una, upto) = (self.una(), data_timer.retransmitted_to);
         if upto.is_some_and(|upto| una >= upto) {
-            data_timer.repeated_to = None;
+            data_timer.retransmitted_to = None;
         }
         if upto == Some(una) {
             self.retransmit_missing(data_timer, subflows, REPEATED_AT_ONCE);

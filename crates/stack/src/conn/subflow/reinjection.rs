@@ -12,7 +12,7 @@ pub(crate) struct Reinjection {
     /// What is mapped before this SSN was reinjected since the subflow last answered.
     pub(crate) reinjected_below: Option<Ssn>,
     /// End of its data that another one retransmitted because the window was full.
-    pub(crate) repeated_to: Offset,
+    pub(crate) opportunistic_to: Offset,
     /// The next SSN when it was penalised; it may be again when everything before is acknowledged.
     pub(crate) penalised: Option<Ssn>,
     /// How often it was reprobed after a rest.
