@@ -68,8 +68,9 @@ struct Middleboxes {
 impl Network for Middleboxes {
     fn carry(&mut self, _now: Instant, packet: &mut [u8]) -> Fate {
         let up = packet[15] == 1;
-        let path = usize::from(if up { packet[14] } else { packet[18] });
-        let (path, direction) = (path.min(1), usize::from(up));
+        // The first subflow is between the first addresses of both hosts.
+        let path = usize::from(packet[14] > 0 || packet[18] > 0);
+        let direction = usize::from(up);
         if self.silent && path == 1 {
             return Fate {
                 times: 0,
@@ -223,6 +224,12 @@ impl Run {
         for (stack, end) in pair.stacks.iter().zip(&ends) {
             let info = stack.info(end.conn).expect("it lives");
             assert_eq!(info.subflows.len(), 2, "{info:#?}");
+            let first = info.subflows.iter().filter(|sf| {
+                let tuple = sf.tuple;
+                [tuple.local.ip(), tuple.remote.ip()].map(|ip| ip == addr(1, 0) || ip == addr(2, 0))
+                    == [true, true]
+            });
+            assert_eq!(first.count(), 1, "one on each path: {info:#?}");
         }
         Self { pair, ends }
     }
