@@ -92,6 +92,18 @@ impl Subflows {
             .min_by_key(|&i| (!self[i].is_active(), self[i].tcp.srtt()))
     }
 
+    /// Resets all subflows: the connection is closed.
+    pub(in crate::conn) fn close_all(
+        &mut self,
+        send: &mut SendQueue,
+        level: Level,
+        cx: &mut Cx<'_>,
+    ) {
+        for i in self.indices() {
+            self.reset_subflow(send, level, i, SubflowEnd::ConnectionClosed, None, cx);
+        }
+    }
+
     /// Another subflow carries data.
     pub(in crate::conn) fn has_other(&self, i: SubflowIdx) -> bool {
         self.indices().any(|j| j != i && self[j].carries_data())
@@ -318,7 +330,7 @@ impl Conn {
     }
 
     /// The peer aborts by MP_FASTCLOSE. // rfc8684:Z3,Z4
-    pub(crate) fn on_fast_close(&mut self, _i: SubflowIdx, key: Key, cx: &mut Cx<'_>) {
+    pub(crate) fn on_fast_close(&mut self, key: Key, cx: &mut Cx<'_>) {
         let ours = self
             .handshake
             .keys
@@ -331,16 +343,7 @@ impl Conn {
         }
         cx.count.fastclose_received += 1;
         self.life.fast_close = None;
-        for i in self.subflows.indices() {
-            self.subflows.reset_subflow(
-                &mut self.send,
-                self.level,
-                i,
-                SubflowEnd::ConnectionClosed,
-                None,
-                cx,
-            );
-        }
+        self.subflows.close_all(&mut self.send, self.level, cx);
         self.finish(CloseCause::ResetByPeer, cx);
     }
 
@@ -545,16 +548,7 @@ impl Conn {
             return;
         }
         self.life.orphan_until = None;
-        for i in self.subflows.indices() {
-            self.subflows.reset_subflow(
-                &mut self.send,
-                self.level,
-                i,
-                SubflowEnd::ConnectionClosed,
-                None,
-                cx,
-            );
-        }
+        self.subflows.close_all(&mut self.send, self.level, cx);
     }
 
     /// Answers the peer's FIN on a subflow with ours, once it has nothing in flight; on the last one only

@@ -201,11 +201,7 @@ impl Conn {
                 self.life.close_timeout = None;
                 self.finish(CloseCause::NoSubflow, cx);
                 // Joins that are under way come too late.
-                for i in self.subflows.indices() {
-                    let end = SubflowEnd::ConnectionClosed;
-                    self.subflows
-                        .reset_subflow(&mut self.send, self.level, i, end, None, cx);
-                }
+                self.subflows.close_all(&mut self.send, self.level, cx);
             }
             Timer::Orphan => self.linger_due(cx),
             // These follow whatever came, see `after_input`.

@@ -6,7 +6,7 @@
 pub(crate) enum Follows {
     /// More bytes are about to.
     More,
-    /// Nothing for now.
+    /// Nothing yet.
     Nothing,
     /// FIN.
     Fin,

@@ -151,10 +151,7 @@ impl Subflows {
         }
         sf.liveness.potentially_failed = true;
         cx.count.subflow_potentially_failed += 1;
-        self.refresh_sample(i);
-        if self.has_responsive() {
-            self.reinject_all(send, level, i);
-        }
+        self.hand_over(send, level, i);
     }
 
     /// The acknowledgement of the only segment in flight is later than any lately, but within the peer's delayed-ACK limit.
@@ -176,6 +173,14 @@ impl Subflows {
         }
     }
 
+    /// Others carry what a subflow that may have failed has in flight, if one is responsive.
+    fn hand_over(&mut self, send: &mut SendQueue, level: Level, i: SubflowIdx) {
+        self.refresh_sample(i);
+        if self.has_responsive() {
+            self.reinject_all(send, level, i);
+        }
+    }
+
     /// After a time-out, reinjects on others what the subflow carried, and sends nothing new on it. // rfc8684:R4
     pub(crate) fn becomes_stale(
         &mut self,
@@ -190,10 +195,7 @@ impl Subflows {
         let sf = &mut self[i];
         sf.liveness.stale_since = Some(cx.now);
         cx.count.subflow_stale += 1;
-        self.refresh_sample(i);
-        if self.has_responsive() {
-            self.reinject_all(send, level, i);
-        }
+        self.hand_over(send, level, i);
     }
 
     /// ICMP reports that the peer is unreachable by this path. On-path and off-path attackers can forge that, and routes flap, so

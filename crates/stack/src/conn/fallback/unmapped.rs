@@ -293,11 +293,11 @@ impl Conn {
         let unmapped = &mut self.subflows[i].unmapped;
         unmapped.bytes += bytes as u64;
         unmapped.since.get_or_insert(cx.now);
-        let event = Event::Discarded {
-            many: unmapped.bytes >= MOST_UNMAPPED,
-            stopped: self.subflows.mappings_stopped(i, cx.now),
-        };
-        self.fall_back(i, event, cx);
+        let many = unmapped.bytes >= MOST_UNMAPPED;
+        let stopped = self.subflows.mappings_stopped(i, cx.now);
+        if many || stopped {
+            self.fall_back(i, Event::Discarded { many, stopped }, cx);
+        }
     }
 
     /// No mapping came in time. // rfc8684:B5

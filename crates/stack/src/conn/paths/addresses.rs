@@ -131,7 +131,6 @@ impl Paths {
     pub(crate) fn on_remove_addr(
         &mut self,
         events: &mut Events,
-        _i: SubflowIdx,
         remove: &RemoveAddr,
         cx: &mut Cx<'_>,
     ) {

@@ -162,7 +162,7 @@ impl Conn {
             }
             // The peer aborted before it learned of our fallback. // rfc8684:Z3
             if let Some(close) = seg.options.mptcp.fastclose() {
-                self.on_fast_close(i, close.key, cx);
+                self.on_fast_close(close.key, cx);
                 return;
             }
             if let Some(dss) = seg.options.mptcp.dss() {
@@ -178,13 +178,13 @@ impl Conn {
                 MptcpOption::Dss(found) => dss = dss.or(Some(*found)),
                 MptcpOption::AddAddr(add) => self.on_add_addr(i, add, cx),
                 MptcpOption::RemoveAddr(remove) => {
-                    self.paths.on_remove_addr(&mut self.events, i, remove, cx)
+                    self.paths.on_remove_addr(&mut self.events, remove, cx)
                 }
                 MptcpOption::Prio(prio) => {
                     self.subflows.on_prio(&mut self.events, i, prio.backup, cx)
                 }
                 MptcpOption::Fail(fail) => self.on_mp_fail(i, *fail, cx),
-                MptcpOption::FastClose(close) => self.on_fast_close(i, close.key, cx),
+                MptcpOption::FastClose(close) => self.on_fast_close(close.key, cx),
                 // The fourth packet was lost; the peer sends nothing before it. // rfc8684:J10,J11
                 MptcpOption::Join(_)
                     if self.subflows[i].handshake.state == HandshakeState::Done =>

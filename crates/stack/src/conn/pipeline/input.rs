@@ -292,7 +292,7 @@ impl Conn {
         };
         self.subflows[i].closing.end.get_or_insert(end);
         if let Some(key) = fast_close {
-            self.on_fast_close(i, key, cx);
+            self.on_fast_close(key, cx);
         } else if !self.level.is_multipath() && self.life.closed.is_none() && !handshake {
             self.finish(CloseCause::ResetByPeer, cx);
         }

@@ -227,7 +227,7 @@ impl Conn {
     }
 
     /// A join has authenticated. If it was one beyond the limit, it evicts a subflow that is unresponsive to this
-    /// moment, or a backup. `false` if there is none: then the join is refused for now.
+    /// moment, or a backup. `false` if there is none: then this join is refused, and a later one need not be.
     pub(crate) fn evicts_for(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) -> bool {
         let staying = |sf: &&Subflow| sf.closing.reset_with.is_none();
         let taken = self.subflows.iter().filter(staying).count();
