@@ -10,7 +10,7 @@ use manypath_stack::{
     ConnOptions, ConnectOptions, ListenOptions, PathManager, ProtocolLevel, ReadOutcome, Stack,
 };
 use manypath_tcp::time::{Duration, Instant};
-use manypath_testkit::{Fate, Network, Pair, addr, pattern};
+use manypath_testkit::{Fate, Network, Pair, addr, pattern, strip_mptcp};
 
 /// Events in a row, where the environment says nothing else.
 const DEPTH: usize = 3;
@@ -79,7 +79,7 @@ impl Network for Middleboxes {
         }
         let payload = 20 + usize::from(packet[32] >> 4) * 4;
         if self.strips[path][direction] {
-            strip(&mut packet[40..payload]);
+            strip_mptcp(packet);
         }
         if self.rewrites[path][direction] && payload < packet.len() {
             self.rewrites[path][direction] = false;
@@ -93,21 +93,6 @@ impl Network for Middleboxes {
             times: 1,
             checksum_ok: true,
         }
-    }
-}
-
-/// Replaces options of Multipath TCP by no-operations.
-fn strip(options: &mut [u8]) {
-    let mut at = 0;
-    while let Some(kind) = options.get(at).copied().filter(|kind| *kind != 0) {
-        let len = match kind {
-            1 => 1,
-            _ => usize::from(options[at + 1]),
-        };
-        if kind == 30 {
-            options[at..at + len].fill(1);
-        }
-        at += len;
     }
 }
 

@@ -9,7 +9,7 @@ use manypath_stack::{
     StackError, Transmit,
 };
 use manypath_tcp::time::{Duration, Instant};
-use manypath_testkit::{Fate, Network, Wire, addr, path, pattern};
+use manypath_testkit::{Fate, Network, Wire, addr, path, pattern, strip_mptcp};
 use manypath_wire::describe;
 use manypath_wire::segment::{Segment, Verify};
 
@@ -33,7 +33,7 @@ impl Network for Stripping {
         let passes = self.pass > 0;
         self.pass = self.pass.saturating_sub(1);
         if !passes {
-            strip(packet);
+            strip_mptcp(packet);
         }
         let checksum_ok = self.bursts || !passes;
         if self.trace {
@@ -52,24 +52,6 @@ impl Network for Stripping {
 }
 
 type Pair = manypath_testkit::Pair<Stripping>;
-
-/// Takes the options of Multipath TCP out of an IPv4 packet, and leaves its checksum wrong.
-fn strip(packet: &mut [u8]) {
-    const MPTCP: u8 = 30;
-    let header = usize::from(packet[32] >> 4) * 4;
-    let options = &mut packet[40..20 + header];
-    let mut at = 0;
-    while let Some(kind) = options.get(at).copied().filter(|kind| *kind != 0) {
-        let len = match kind {
-            1 => 1,
-            _ => usize::from(options[at + 1]),
-        };
-        if kind == MPTCP {
-            options[at..at + len].fill(1);
-        }
-        at += len;
-    }
-}
 
 fn pair(paths: u8) -> Pair {
     pair_with(paths, Offload::default())

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use manypath_stack::{IfaceId, Offload, Path, Stack};
 use manypath_tcp::time::Instant;
 
-pub use packet::{header, packet, packet_patched};
+pub use packet::{header, packet, packet_patched, strip_mptcp};
 pub use pair::{Fate, Network, Pair};
 pub use wire::Wire;
 

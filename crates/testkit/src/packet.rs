@@ -52,3 +52,21 @@ pub fn packet_patched(
     emit::finish(&mut bytes, Sum::of(payload), Checksum::Full).expect("there is room");
     bytes
 }
+
+/// Takes the options of Multipath TCP out of an IPv4 packet, and leaves its checksum wrong.
+pub fn strip_mptcp(packet: &mut [u8]) {
+    const MPTCP: u8 = 30;
+    let header = usize::from(packet[32] >> 4) * 4;
+    let options = &mut packet[40..20 + header];
+    let mut at = 0;
+    while let Some(kind) = options.get(at).copied().filter(|kind| *kind != 0) {
+        let len = match kind {
+            1 => 1,
+            _ => usize::from(options[at + 1]),
+        };
+        if kind == MPTCP {
+            options[at..at + len].fill(1);
+        }
+        at += len;
+    }
+}

@@ -234,21 +234,6 @@ impl Conn {
         self.life.released && self.life.closed.is_some() && self.subflows.is_empty()
     }
 
-    fn count_fallback(&mut self, cause: FallbackCause, cx: &mut Cx<'_>) {
-        match cause {
-            FallbackCause::NotWanted => {}
-            FallbackCause::PeerWithout => cx.count.fallback_handshake += 1,
-            FallbackCause::ThirdAckWithout => cx.count.fallback_third_ack += 1,
-            FallbackCause::FirstDataWithout => cx.count.fallback_first_data += 1,
-            FallbackCause::OptionsLost => cx.count.fallback_options_lost += 1,
-            FallbackCause::Checksum => cx.count.fallback_checksum += 1,
-            FallbackCause::PeerFailed => cx.count.fallback_peer_fail += 1,
-            FallbackCause::PeerInfinite => cx.count.fallback_peer_infinite += 1,
-        }
-        self.paths.notify_manager(pm::Event::Stop, cx);
-        self.events.push(EventKind::FellBack(cause));
-    }
-
     /// A segment was sent or arrived on a subflow. Algorithms that are not coupled never read the samples.
     pub(in crate::conn) fn refresh_sample_if_coupled(&mut self, i: types::SubflowIdx) {
         if self.opts.congestion.is_coupled() {

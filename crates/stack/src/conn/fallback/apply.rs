@@ -3,7 +3,7 @@
 
 use manypath_wire::seq::Ssn;
 
-use crate::api::{FallbackCause, ProtocolLevel, SubflowEnd};
+use crate::api::{EventKind, FallbackCause, ProtocolLevel, SubflowEnd};
 use crate::conn::Conn;
 use crate::conn::dss::offset::Offset;
 use crate::conn::dss::reset_reason::interference;
@@ -14,6 +14,7 @@ use crate::conn::send::queue::FinState;
 use crate::conn::subflow::acked_by::AckedBy;
 use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::types::{Cx, SubflowIdx};
+use crate::pm;
 
 impl Conn {
     /// Something happened on a subflow that may end in fallback: decides what follows, and does it.
@@ -262,6 +263,22 @@ impl Conn {
         self.count_fallback(cause, cx);
         self.become_plain(i, cx);
         true
+    }
+
+    /// Counts a fallback, and lets the path manager and the application know.
+    fn count_fallback(&mut self, cause: FallbackCause, cx: &mut Cx<'_>) {
+        match cause {
+            FallbackCause::NotWanted => {}
+            FallbackCause::PeerWithout => cx.count.fallback_handshake += 1,
+            FallbackCause::ThirdAckWithout => cx.count.fallback_third_ack += 1,
+            FallbackCause::FirstDataWithout => cx.count.fallback_first_data += 1,
+            FallbackCause::OptionsLost => cx.count.fallback_options_lost += 1,
+            FallbackCause::Checksum => cx.count.fallback_checksum += 1,
+            FallbackCause::PeerFailed => cx.count.fallback_peer_fail += 1,
+            FallbackCause::PeerInfinite => cx.count.fallback_peer_infinite += 1,
+        }
+        self.paths.notify_manager(pm::Event::Stop, cx);
+        self.events.push(EventKind::FellBack(cause));
     }
 
     /// Falls back without sending an option: no option would arrive.
