@@ -13,6 +13,7 @@ use crate::conn::level::Level;
 use crate::conn::life::{FastCloseWait, Life};
 use crate::conn::recv::queue::ReceiveQueue;
 use crate::conn::send::data_rto::Outstanding;
+use crate::conn::send::flight::Flight;
 use crate::conn::send::queue::{FinState, SendQueue};
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::handshake::HandshakeState;
@@ -92,18 +93,6 @@ impl Subflows {
             .min_by_key(|&i| (!self[i].is_active(), self[i].tcp.srtt()))
     }
 
-    /// Resets all subflows: the connection is closed.
-    pub(in crate::conn) fn close_all(
-        &mut self,
-        send: &mut SendQueue,
-        level: Level,
-        cx: &mut Cx<'_>,
-    ) {
-        for i in self.indices() {
-            self.reset_subflow(send, level, i, SubflowEnd::ConnectionClosed, None, cx);
-        }
-    }
-
     /// Another subflow carries data.
     pub(in crate::conn) fn has_other(&self, i: SubflowIdx) -> bool {
         self.indices().any(|j| j != i && self[j].carries_data())
@@ -115,66 +104,63 @@ impl Subflows {
         let plain = !level.is_multipath() && send.fin.state != FinState::Open;
         send.fin.state == FinState::Acked || plain && self.iter().any(fin_acked)
     }
+}
+
+impl Flight<'_> {
+    /// Resets all subflows: the connection is closed.
+    pub(in crate::conn) fn close_all(&mut self, cx: &mut Cx<'_>) {
+        for i in self.subflows.indices() {
+            self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
+        }
+    }
 
     /// Resets one subflow; what it carried is reinjected on the others.
     pub(crate) fn reset_subflow(
         &mut self,
-        send: &mut SendQueue,
-        level: Level,
         i: SubflowIdx,
         end: SubflowEnd,
         why: Option<MptcpOption>,
         cx: &mut Cx<'_>,
     ) {
-        if self[i].closing.reset_with.is_some() {
+        if self.subflows[i].closing.reset_with.is_some() {
             return;
         }
         cx.count.subflow_reset_by_us += 1;
-        self.dirty = true;
-        self.reinject_all(send, level, i);
+        self.subflows.dirty = true;
+        self.reinject_all(i);
         if end.is_by_middlebox() {
-            self.probe_others(i, cx);
+            self.subflows.probe_others(i, cx);
         }
-        self[i].reset(end, why);
-        self.refresh_sample(i);
+        self.subflows[i].reset(end, why);
+        self.subflows.refresh_sample(i);
     }
 
     /// The connection is finished: so are its subflows, and those that never came up are reset.
-    fn finish_subflows(&mut self, send: &mut SendQueue, level: Level, cx: &mut Cx<'_>) {
-        for i in self.indices() {
-            match self[i].phase() {
+    fn finish_subflows(&mut self, cx: &mut Cx<'_>) {
+        for i in self.subflows.indices() {
+            match self.subflows[i].phase() {
                 SubflowPhase::Handshake | SubflowPhase::PreEstablished => {
-                    self.reset_subflow(send, level, i, SubflowEnd::ConnectionClosed, None, cx);
+                    self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
                 }
-                SubflowPhase::Established | SubflowPhase::Closing => self[i].closing.finish = true,
+                SubflowPhase::Established | SubflowPhase::Closing => {
+                    self.subflows[i].closing.finish = true
+                }
             }
         }
     }
 
     /// A path manager or the application removes a subflow that works: with a FIN. // rfc8684:A21
-    pub(crate) fn finish_subflow(
-        &mut self,
-        send: &mut SendQueue,
-        level: Level,
-        i: SubflowIdx,
-        end: SubflowEnd,
-    ) {
-        self.reinject_all(send, level, i);
-        let sf = &mut self[i];
+    pub(crate) fn finish_subflow(&mut self, i: SubflowIdx, end: SubflowEnd) {
+        self.reinject_all(i);
+        let sf = &mut self.subflows[i];
         sf.closing.end.get_or_insert(end);
         sf.closing.finish = true;
-        self.refresh_sample(i);
+        self.subflows.refresh_sample(i);
     }
 
     /// A subflow's address is gone. // rfc8684:A19
-    pub(crate) fn address_gone(
-        &mut self,
-        send: &mut SendQueue,
-        level: Level,
-        i: SubflowIdx,
-        cx: &mut Cx<'_>,
-    ) {
-        self.reset_subflow(send, level, i, SubflowEnd::AddressGone, interference(), cx);
+    pub(crate) fn address_gone(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+        self.reset_subflow(i, SubflowEnd::AddressGone, interference(), cx);
     }
 }
 
@@ -257,14 +243,8 @@ impl Conn {
         let why = option.or(Some(unspecified).filter(|_| self.level.is_multipath()));
         for i in self.subflows.indices() {
             if Some(i) != chosen {
-                self.subflows.reset_subflow(
-                    &mut self.send,
-                    self.level,
-                    i,
-                    SubflowEnd::ConnectionClosed,
-                    why,
-                    cx,
-                );
+                self.flight()
+                    .reset_subflow(i, SubflowEnd::ConnectionClosed, why, cx);
             }
         }
         if chosen.is_some() {
@@ -319,14 +299,8 @@ impl Conn {
         self.life.fast_close = None;
         cx.count.fastclose_sent += 1;
         let option = self.handshake.keys.fast_close_option();
-        self.subflows.reset_subflow(
-            &mut self.send,
-            self.level,
-            i,
-            SubflowEnd::ConnectionClosed,
-            option,
-            cx,
-        );
+        self.flight()
+            .reset_subflow(i, SubflowEnd::ConnectionClosed, option, cx);
     }
 
     /// The peer aborts by MP_FASTCLOSE. // rfc8684:Z3,Z4
@@ -343,7 +317,7 @@ impl Conn {
         }
         cx.count.fastclose_received += 1;
         self.life.fast_close = None;
-        self.subflows.close_all(&mut self.send, self.level, cx);
+        self.flight().close_all(cx);
         self.finish(CloseCause::ResetByPeer, cx);
     }
 
@@ -360,10 +334,9 @@ impl Conn {
         }
         // Where acknowledgements lose their options, so does the RST that would give the reason.
         if end.is_by_middlebox() || self.subflows[i].evidence.option_loss.acks > 0 {
-            self.subflows
-                .reinject_subflow_acked(&mut self.send, self.level, i);
+            self.flight().reinject_subflow_acked(i);
         }
-        self.subflows.reinject_all(&mut self.send, self.level, i);
+        self.flight().reinject_all(i);
         let sf = self.subflows.remove(i);
         self.handshake.early_unanswered(&sf, end);
         let silently = matches!(
@@ -442,7 +415,7 @@ impl Conn {
         let plain = !self.level.is_multipath();
         let all_said = matches!(self.send.fin.state, FinState::Acked)
             || plain && self.recv.finished() && self.send.una() == self.send.end();
-        if self.may_join() && !(self.life.released && all_said) {
+        if self.joins().may_join() && !(self.life.released && all_said) {
             // Break before make: the connection outlives its subflows for a while. // rfc8684:F10
             let until = cx.now + self.opts.break_before_make;
             self.life.close_timeout.get_or_insert(until);
@@ -495,8 +468,7 @@ impl Conn {
             let done = self.recv.finished() && self.send.fin.state == FinState::Acked;
             if done {
                 self.finish(CloseCause::Finished, cx);
-                self.subflows
-                    .finish_subflows(&mut self.send, self.level, cx);
+                self.flight().finish_subflows(cx);
             } else if self.handshake.is_established() && self.send.owes_fin() {
                 // Before the keys are here it cannot be sent.
                 let i = self.subflows.best_subflow();
@@ -548,7 +520,7 @@ impl Conn {
             return;
         }
         self.life.orphan_until = None;
-        self.subflows.close_all(&mut self.send, self.level, cx);
+        self.flight().close_all(cx);
     }
 
     /// Answers the peer's FIN on a subflow with ours, once it has nothing in flight; on the last one only
@@ -642,12 +614,10 @@ impl Conn {
         }
         match self.subflows[i].phase() {
             SubflowPhase::Handshake | SubflowPhase::PreEstablished => {
-                self.subflows
-                    .reset_subflow(&mut self.send, self.level, i, end, None, cx);
+                self.flight().reset_subflow(i, end, None, cx);
             }
             SubflowPhase::Established | SubflowPhase::Closing => {
-                self.subflows
-                    .finish_subflow(&mut self.send, self.level, i, end)
+                self.flight().finish_subflow(i, end)
             }
         }
         Ok(())

@@ -5,8 +5,8 @@ use manypath_tcp::time::{Duration, Instant};
 
 use crate::api::{ConnOptions, SubflowEnd};
 use crate::conn::Conn;
-use crate::conn::level::Level;
 use crate::conn::send::data_rto::{DataTimer, Outstanding};
+use crate::conn::send::flight::Flight;
 use crate::conn::send::queue::{FinState, SendQueue};
 use crate::conn::send::retransmit::REPEATED_AT_ONCE;
 use crate::conn::subflow::Subflow;
@@ -88,7 +88,9 @@ impl Subflows {
             }
         }
     }
+}
 
+impl Flight<'_> {
     /// A bare DATA_FIN is no subflow data, whose time-outs would end the subflow. A subflow on which nothing arrived for as long as
     /// data is retransmitted ends, as one with a TCP FIN does: its NAT binding may have expired for good. From half that time
     /// on it is probed, which a peer answers that the DATA_FIN's option does not reach.
@@ -96,26 +98,24 @@ impl Subflows {
     fn give_up_unanswered_fin(
         &mut self,
         opts: &ConnOptions,
-        send: &mut SendQueue,
         data_timer: &DataTimer,
-        level: Level,
         cx: &mut Cx<'_>,
     ) {
         let Some(since) = data_timer.unanswered_since() else {
             return;
         };
         let patience = opts.user_timeout.unwrap_or(PATIENCE);
-        for i in self.indices() {
-            let sf = &mut self[i];
+        for i in self.subflows.indices() {
+            let sf = &mut self.subflows[i];
             let silent = cx
                 .now
                 .since(since.max(sf.liveness.receiver_probe.last_received()));
-            if !(sf.carries_data() && send.lacks_data_fin_only()) {
+            if !(sf.carries_data() && self.send.lacks_data_fin_only()) {
                 continue;
             }
             if silent >= patience {
                 cx.count.subflow_timed_out += 1;
-                self.reset_subflow(send, level, i, SubflowEnd::TimedOut, None, cx);
+                self.reset_subflow(i, SubflowEnd::TimedOut, None, cx);
             } else if silent >= patience.over(2) {
                 sf.tcp.probe_liveness(cx.now);
             }
@@ -234,11 +234,9 @@ impl Conn {
                 sf.tcp.force_ack();
             }
             self.probe_where_fin_is_unanswered(cx.now);
-            self.subflows.give_up_unanswered_fin(
+            Flight::new(&mut self.subflows, &mut self.send, self.level).give_up_unanswered_fin(
                 &self.opts,
-                &mut self.send,
                 &self.data_timer,
-                self.level,
                 cx,
             );
             self.finish_for_unanswered_fin();

@@ -257,14 +257,8 @@ impl Conn {
     pub(crate) fn shed(&mut self, cx: &mut Cx<'_>) {
         let why = lack_of_resources().filter(|_| self.level.is_multipath());
         for i in self.subflows.indices() {
-            self.subflows.reset_subflow(
-                &mut self.send,
-                self.level,
-                i,
-                SubflowEnd::ConnectionClosed,
-                why,
-                cx,
-            );
+            self.flight()
+                .reset_subflow(i, SubflowEnd::ConnectionClosed, why, cx);
         }
         self.send.clear();
         self.recv.clear();

@@ -4,6 +4,7 @@
 //! siblings must never call each other.
 
 mod close;
+mod commands;
 mod data_timeout;
 mod dss;
 mod events;
@@ -55,6 +56,7 @@ pub(crate) use pipeline::packet::HOP_LIMIT;
 pub(crate) use pull::source::Progress;
 use recv::queue::ReceiveQueue;
 use send::data_rto::DataTimer;
+use send::flight::Flight;
 use send::queue::{FinState, SendQueue};
 pub(crate) use subflow::Endpoint;
 use subflow::Subflow;
@@ -172,6 +174,11 @@ impl Conn {
         conn
     }
 
+    /// The subflows with what they have in flight.
+    pub(crate) fn flight(&mut self) -> Flight<'_> {
+        Flight::new(&mut self.subflows, &mut self.send, self.level)
+    }
+
     /// The next event for the application.
     pub(crate) fn poll_event(&mut self) -> Option<EventKind> {
         self.events.outbox.pop_front().or_else(|| {
@@ -216,8 +223,7 @@ impl Conn {
                 if self.handshake.role == Role::Initiator && !self.handshake.is_established() {
                     self.events.push(EventKind::Unreachable);
                 }
-                self.subflows
-                    .on_unreachable(&mut self.send, self.level, i, cx);
+                self.flight().on_unreachable(i, cx);
             }
             IcmpOutcome::Refused => {
                 cx.count.icmp_accepted += 1;
@@ -261,7 +267,8 @@ impl Conn {
         if core::mem::take(&mut self.subflows.dirty) {
             self.answer_fins();
             self.remove_closed(cx);
-            self.update_probe_intervals(cx);
+            self.subflows
+                .update_probe_intervals(&self.send, &mut self.paths, cx);
             self.subflows.undo_last_penalty();
         }
         debug_assert!(!self.subflows.has_closed(cx.now), "a subflow ended by data");

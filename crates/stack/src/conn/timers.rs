@@ -8,6 +8,7 @@ use crate::api::{CloseCause, EventKind, SubflowEnd};
 use crate::conn::Conn;
 use crate::conn::data_timeout::data_rto;
 use crate::conn::failover::stale::REPLACED_AFTER;
+use crate::conn::send::flight::Flight;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::types::{Cx, SubflowIdx};
@@ -146,7 +147,7 @@ impl Conn {
             Timer::Orphan => self.life.orphan_until,
             Timer::Announcement => {
                 let at = self.paths.announcements.deadline();
-                at.filter(|_| self.may_announce())
+                at.filter(|_| self.joins().may_join() && self.subflows.best_subflow().is_some())
             }
             Timer::PathManager => self.paths.manager.as_ref().and_then(pm::Manager::deadline),
             Timer::Controller => self.paths.controller.deadline(),
@@ -201,7 +202,7 @@ impl Conn {
                 self.life.close_timeout = None;
                 self.finish(CloseCause::NoSubflow, cx);
                 // Joins that are under way come too late.
-                self.subflows.close_all(&mut self.send, self.level, cx);
+                self.flight().close_all(cx);
             }
             Timer::Orphan => self.linger_due(cx),
             // These follow whatever came, see `after_input`.
@@ -236,9 +237,12 @@ impl Conn {
                     .option_retry_due(&mut self.subflows, self.level, cx);
             }
             Kind::PlainProbe => self.plain_probes_due(cx),
-            Kind::JoinAck => self.subflows.repeat_proofs(&mut self.send, self.level, cx),
-            Kind::AddressProbe => self.subflows.probes_due(&mut self.send, self.level, cx),
-            Kind::ReceiverProbe => self.receiver_probes_due(cx),
+            Kind::JoinAck => self.flight().repeat_proofs(cx),
+            Kind::AddressProbe => self.flight().probes_due(cx),
+            Kind::ReceiverProbe => {
+                let flight = &mut Flight::new(&mut self.subflows, &mut self.send, self.level);
+                flight.receiver_probes_due(&mut self.paths, &mut self.events, cx);
+            }
             Kind::Held => self.unmapped_due(cx),
             Kind::AckedBy => self.pep_due(cx),
         }
@@ -247,28 +251,26 @@ impl Conn {
     fn on_subflow_timeout(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let outcome = self.subflows[i].tcp.on_timeout(cx.now);
         if outcome.late {
-            self.subflows
-                .reinjects_last_segment(&self.opts, &mut self.send, self.level, i, cx);
+            let opportunistic = self.opts.mechanisms.opportunistic;
+            self.flight().reinjects_last_segment(opportunistic, i, cx);
         }
         if outcome.silent {
-            self.subflows
-                .becomes_potentially_failed(&mut self.send, self.level, i, cx);
+            self.flight().becomes_potentially_failed(i, cx);
         }
         if outcome.rto_fired {
             cx.count.rto += 1;
-            self.subflows
-                .becomes_stale(&mut self.send, self.level, i, cx);
+            self.flight().becomes_stale(i, cx);
             self.proof_overdue(i, cx);
             self.subflows.on_handshake_timeout(i, cx);
             // Where nothing was ever acknowledged, the path may drop data with options, which a join does not change.
             let worked = self.send.una() > self.numbers.tx_start;
             if worked && outcome.backoffs >= REPLACED_AFTER {
-                self.wants_replacement(i, cx);
+                self.subflows.wants_replacement(&mut self.paths, i, cx);
             }
             self.sends_plain_probe(i, cx);
             self.fallback
                 .withheld_unanswered(&mut self.subflows, i, outcome.backoffs, cx);
-            self.subflows.nat_expired(&mut self.send, self.level, i, cx);
+            self.flight().nat_expired(i, cx);
             let sf = &self.subflows[i];
             let (subflow, tuple, rto) = (sf.id(), sf.endpoint.tuple, sf.tcp.rto());
             self.events.push(EventKind::Timeout {

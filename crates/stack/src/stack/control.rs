@@ -81,33 +81,35 @@ impl Stack {
             Command::Destroy { subflow, ending } => self.on_slot(slot, |conn, cx| {
                 match ending {
                     Ending::Fin => conn.remove_subflow(subflow, SubflowEnd::Administrative, cx)?,
-                    Ending::Reset => conn.drop_subflow(subflow, cx)?,
+                    Ending::Reset => conn.commands().drop_subflow(subflow, cx)?,
                 }
                 Ok(Done::Done)
             }),
             Command::SetBackup { subflow, backup } => self.on_slot(slot, |conn, cx| {
-                conn.set_backup(subflow, backup, cx)?;
+                conn.flight().set_backup(subflow, backup, cx)?;
                 Ok(Done::Done)
             }),
             Command::Announce { addr, port } => {
                 let iface = self.path_of(addr).ok_or(StackError::NoPath)?.iface;
                 self.on_slot(slot, |conn, cx| {
-                    conn.announce(iface, addr, port, cx).map(Done::Address)
+                    conn.commands()
+                        .announce(iface, addr, port, cx)
+                        .map(Done::Address)
                 })
             }
             Command::Withdraw { id } => self.on_slot(slot, |conn, cx| {
-                conn.withdraw_address(id, cx)?;
+                conn.commands().withdraw_address(id, cx)?;
                 Ok(Done::Done)
             }),
             Command::SetLimits {
                 subflows,
                 add_addr_accepted,
             } => self.on_slot(slot, |conn, _| {
-                conn.set_limits(subflows, add_addr_accepted);
+                conn.commands().set_limits(subflows, add_addr_accepted);
                 Ok(Done::Done)
             }),
             Command::SetPolicy(policy) => self.on_slot(slot, |conn, _| {
-                conn.set_policy(policy)?;
+                conn.commands().set_policy(policy)?;
                 Ok(Done::Done)
             }),
         }
@@ -115,15 +117,19 @@ impl Stack {
 
     fn create(&mut self, slot: u32, wanted: &NewSubflow) -> Result<Done, StackError> {
         let entry = self.conns.at_mut(slot).ok_or(StackError::NoSuchHandle)?;
-        if entry.conn.joins_follow() {
-            return entry.conn.request_early(wanted).map(|()| Done::Done);
+        if entry.conn.joins().will_follow() {
+            return entry
+                .conn
+                .commands()
+                .request_early(wanted)
+                .map(|()| Done::Done);
         }
         let wanted = &NewSubflow {
             local: wanted.local.map(|addr| addr.to_canonical()),
             remote: wanted.remote.map(|addr| addr.to_canonical()),
             ..*wanted
         };
-        let (remote, remote_id) = entry.conn.remote_of(wanted)?;
+        let (remote, remote_id) = entry.conn.commands().remote_of(wanted)?;
         let first = entry.conn.handshake.first_tuple();
         if !self.may_be_called(remote.ip()) {
             return Err(StackError::BadAddress);
@@ -201,7 +207,11 @@ impl Stack {
             backup,
             ..NewSubflow::default()
         };
-        if self.conns.get(id.0).is_some_and(|e| e.conn.joins_follow()) {
+        if self
+            .conns
+            .get(id.0)
+            .is_some_and(|e| e.conn.joins().will_follow())
+        {
             return Err(StackError::InvalidState);
         }
         match self.command(now, id, Command::Create(wanted))? {

@@ -187,6 +187,8 @@ impl Stack {
         subflow: SubflowId,
         backup: bool,
     ) -> Result<(), StackError> {
-        self.on_conn(now, id, |conn, cx| conn.set_backup(subflow, backup, cx))?
+        self.on_conn(now, id, |conn, cx| {
+            conn.flight().set_backup(subflow, backup, cx)
+        })?
     }
 }

@@ -247,14 +247,14 @@ impl Stack {
                 Some(bytes) => conn.restrict_window(bytes),
                 None => conn.heed_permitted_window(),
             }
-            conn.notify_opening(&endpoint, cx);
+            conn.paths.notify_opening(&endpoint, cx);
             for path in &paths {
-                conn.local_up(path, cx);
+                conn.uplinks().up(path, cx);
             }
             // Its own address serves although another one of the link is preferred.
             let own = |path: &&Path| path.iface == endpoint.iface && path.addr == tuple.local.ip();
             for path in others.iter().filter(|path| !own(path)) {
-                conn.local_passive(path, cx);
+                conn.uplinks().passive(path, cx);
             }
         });
         Ok(ConnId(handle))
@@ -312,9 +312,9 @@ impl Stack {
         let Some(conn) = self.conns.at_mut(slot).map(|entry| &mut entry.conn) else {
             return;
         };
-        if !conn.accepts_joins() {
-            // Who is kept waiting says its SYN again.
-            let waits = conn.keeps_joins_waiting();
+        if !conn.joins().are_accepted() {
+            // A peer that is kept waiting repeats its SYN.
+            let waits = conn.joins().must_wait();
             self.counters.join_too_early += 1;
             if !waits {
                 self.reset_reply(iface, seg, Some(ResetReason::MptcpSpecific));
@@ -337,7 +337,7 @@ impl Stack {
             .and_then(|manager| manager.local_id(iface, path.addr));
         let subflow = match taken {
             JoinVerdict::Beyond => conn.subflows.free_name(),
-            _ => conn.free_subflow(),
+            _ => conn.subflows.free_subflow(&conn.opts),
         };
         let (Some(subflow), Some(local_id)) = (subflow, local_id) else {
             // A place may be free later.
@@ -374,13 +374,13 @@ impl Stack {
     fn admit_join(&mut self, slot: u32) -> JoinVerdict {
         let mut place = self.look_for_place(slot);
         if let JoinVerdict::Of(_) = place {
-            self.with_conn(slot, Conn::room_for_join);
+            self.with_conn(slot, |conn, cx| conn.subflows.room_for_join(&conn.opts, cx));
             // It may have been the one beyond the limit.
             place = self.look_for_place(slot);
         }
         match place {
             JoinVerdict::Ask => {
-                self.with_conn(slot, Conn::room_for_join);
+                self.with_conn(slot, |conn, cx| conn.subflows.room_for_join(&conn.opts, cx));
                 JoinVerdict::Waits
             }
             // One for each SYN.
@@ -393,8 +393,11 @@ impl Stack {
 
     fn look_for_place(&self, slot: u32) -> JoinVerdict {
         let entry = self.conns.at(slot);
-        let entry = entry.filter(|entry| entry.conn.accepts_joins());
-        entry.map_or(JoinVerdict::None, |entry| entry.conn.admit_join(self.now))
+        let entry = entry.filter(|entry| entry.conn.joins().are_accepted());
+        entry.map_or(JoinVerdict::None, |entry| {
+            let conn = &entry.conn;
+            conn.subflows.admit_join(&conn.opts, self.now)
+        })
     }
 
     /// A subflow that the path manager wants.
@@ -440,12 +443,13 @@ impl Stack {
         }
         let entry = self.conns.at_mut(slot).ok_or(pm::NotCreated::NoSlot)?;
         let opts = entry.conn.opts.clone();
-        if !entry.conn.may_join() || entry.conn.subflows.awaits_fallback_of_peer(self.now) {
+        if !entry.conn.joins().may_join() || entry.conn.subflows.awaits_fallback_of_peer(self.now) {
             return Err(pm::NotCreated::NotNow);
         }
         let subflow = entry
             .conn
-            .name_for_own_join(create.backup)
+            .subflows
+            .name_for_own_join(&opts, create.backup)
             .ok_or(pm::NotCreated::NoSlot)?;
         let again = create.origin == SubflowOrigin::Recreated;
         let preferred = match ports {
@@ -507,7 +511,11 @@ impl Stack {
         self.leave_time_wait(&endpoint.tuple);
         if let Some(entry) = self.conns.at_mut(slot) {
             let mut cx = Cx::new(self.now, &mut self.counters, &mut self.rng);
-            entry.conn.add_subflow(endpoint, tcp, handshake, &mut cx);
+            entry.conn.paths.notify_opening(&endpoint, &mut cx);
+            entry
+                .conn
+                .subflows
+                .add_join(endpoint, tcp, handshake, &mut cx);
             self.reconcile_later(slot);
         }
     }

@@ -36,12 +36,12 @@ impl Stack {
                 let stalled = true;
                 self.resting.push(Resting { path, stalled });
                 self.tell_of_address(EventKind::LocalDown { iface, addr });
-                self.for_each_conn(|conn, cx| conn.local_stalled(iface, addr, cx));
+                self.for_each_conn(|conn, cx| conn.uplinks().stalled(iface, addr, cx));
             }
             PathEvent::Down { iface, addr } => {
                 self.take_path(iface, addr);
                 self.tell_of_address(EventKind::LocalDown { iface, addr });
-                self.for_each_conn(|conn, cx| conn.local_down(iface, addr, cx));
+                self.for_each_conn(|conn, cx| conn.uplinks().down(iface, addr, cx));
             }
         }
     }
@@ -58,7 +58,7 @@ impl Stack {
             addr: path.addr,
             backup: path.backup,
         });
-        self.for_each_conn(|conn, cx| conn.local_up(path, cx));
+        self.for_each_conn(|conn, cx| conn.uplinks().up(path, cx));
     }
 
     fn path_passive(&mut self, path: &Path) {
@@ -67,7 +67,7 @@ impl Stack {
             path: path.clone(),
             stalled: false,
         });
-        self.for_each_conn(|conn, cx| conn.local_passive(path, cx));
+        self.for_each_conn(|conn, cx| conn.uplinks().passive(path, cx));
     }
 
     /// Puts the local addresses in this order, in which new connections prefer them. Those that are not named stand behind, as they

@@ -8,8 +8,7 @@ use manypath_tcp::time::{Duration, Instant};
 
 use crate::api::SubflowEnd;
 use crate::conn::dss::reset_reason::unacceptable_performance;
-use crate::conn::level::Level;
-use crate::conn::send::queue::SendQueue;
+use crate::conn::send::flight::Flight;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::table::Subflows;
 use crate::conn::types::{Cx, SubflowIdx};
@@ -30,21 +29,17 @@ impl Subflows {
         };
         now.since(since) >= PATIENCE && self.iter().any(proves)
     }
+}
 
+impl Flight<'_> {
     /// One more probe of a subflow went unanswered: it is reset if its path works nevertheless.
-    pub(crate) fn nat_expired(
-        &mut self,
-        send: &mut SendQueue,
-        level: Level,
-        i: SubflowIdx,
-        cx: &mut Cx<'_>,
-    ) {
-        if !level.is_multipath() || !self.is_nat_expired(i, cx.now) {
+    pub(crate) fn nat_expired(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+        if !self.level.is_multipath() || !self.subflows.is_nat_expired(i, cx.now) {
             return;
         }
         let why = unacceptable_performance();
         cx.count.subflow_nat_expired += 1;
-        self.reset_subflow(send, level, i, SubflowEnd::Replaced, why, cx);
+        self.reset_subflow(i, SubflowEnd::Replaced, why, cx);
     }
 }
 

@@ -6,8 +6,9 @@
 use manypath_tcp::time::Instant;
 
 use crate::api::{ConnOptions, EventKind, PathManager, SubflowEnd};
-use crate::conn::Conn;
 use crate::conn::events::Events;
+use crate::conn::paths::Paths;
+use crate::conn::send::flight::Flight;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::probe::{Reason, Step};
 use crate::conn::subflow::table::Subflows;
@@ -19,7 +20,7 @@ const UNSPOKEN: u64 = 2;
 impl Subflows {
     /// Arms the check of subflows on which payload may arrive. The timer is lazy: what arrives meanwhile
     /// moves the moment of the next probe, not the timer.
-    fn begin_to_watch(&mut self, now: Instant) {
+    pub(crate) fn begin_to_watch(&mut self, now: Instant) {
         self.watch.paused = false;
         for sf in self.iter_mut().filter(|sf| sf.carries_data()) {
             let look_at = now + sf.tcp.rto().times(2);
@@ -110,76 +111,59 @@ impl Subflows {
             backoffs: 0,
         });
     }
-}
 
-impl Conn {
-    /// A replacement for an unresponsive subflow could be created.
-    fn may_replace(&self) -> bool {
-        self.opts.path_manager != PathManager::Passive && self.may_join()
-    }
-
-    /// A segment of the peer arrived on a subflow, perhaps with payload.
-    pub(crate) fn on_received(&mut self, i: SubflowIdx, payload: bool, cx: &mut Cx<'_>) {
-        let sf = &mut self.subflows[i];
+    /// A segment of the peer arrived on a subflow, perhaps with payload. True: subflows are to be [watched](Self::begin_to_watch) from now
+    /// on, where one could be replaced.
+    pub(crate) fn on_received(&mut self, i: SubflowIdx, payload: bool, cx: &mut Cx<'_>) -> bool {
+        let sf = &mut self[i];
         let revived = sf.liveness.receiver_probe.on_received(cx.now);
         if revived {
             sf.liveness.potentially_failed = false;
-            self.subflows.dirty = true;
-            self.subflows.refresh_sample(i);
-            self.subflows.retransmit_siblings_now(i, cx);
+            self.dirty = true;
+            self.refresh_sample(i);
+            self.retransmit_siblings_now(i, cx);
         }
         if !payload {
-            return;
+            return false;
         }
-        self.subflows.watch.last_payload = cx.now;
-        let sf = &mut self.subflows[i];
+        self.watch.last_payload = cx.now;
+        let sf = &mut self[i];
         sf.evidence.payload_came = true;
         let receiver_probe = &mut sf.liveness.receiver_probe;
         receiver_probe.answered = 0;
-        let due = receiver_probe.look_at.is_none() || self.subflows.watch.paused;
-        if due && self.may_replace() {
-            self.subflows.begin_to_watch(cx.now);
-        }
+        receiver_probe.look_at.is_none() || self.watch.paused
     }
 
-    /// Joins are allowed from now on. Payload that arrived before did not arm the checks.
-    pub(crate) fn watch_what_came_before(&mut self, now: Instant) {
-        let came = self.subflows.iter().any(|sf| sf.evidence.payload_came);
-        if came && self.may_replace() {
-            self.subflows.begin_to_watch(now);
-        }
-    }
-
-    /// A RST arrived that may be forged (RFC 5961 section 3.2). If the peer sent it just before its address went, the challenge ACK
-    /// is not answered, and a pure receiver would wait for ever: the subflow is probed.
-    pub(crate) fn probe_after_reset(&mut self, i: SubflowIdx, now: Instant) {
-        if self.subflows[i].carries_data() && self.may_replace() {
-            self.subflows[i].liveness.receiver_probe.probe_now(now);
-        }
+    /// Payload arrived on some subflow.
+    pub(crate) fn payload_came(&self) -> bool {
+        self.iter().any(|sf| sf.evidence.payload_came)
     }
 
     /// The reason for a probe. Where a last-resort path depends on this one, it is probed although no subflow delivers.
-    fn probe_reason(&self, i: SubflowIdx, now: Instant) -> Reason {
-        let nobody_delivers = self.subflows.watch.last_payload
-            <= self.subflows[i].liveness.receiver_probe.last_received;
-        match self.paths.manager.as_ref().map(|manager| manager.ledger()) {
+    fn probe_reason(&self, paths: &Paths, i: SubflowIdx, now: Instant) -> Reason {
+        let nobody_delivers =
+            self.watch.last_payload <= self[i].liveness.receiver_probe.last_received;
+        match paths.manager.as_ref().map(|manager| manager.ledger()) {
             Some(ledger) if ledger.has_last_resort() => Reason::LastResort,
             Some(ledger)
-                if nobody_delivers
-                    && self.subflows.speaks_for_the_path(i)
-                    && ledger.has_free_pair(now) =>
+                if nobody_delivers && self.speaks_for_the_path(i) && ledger.has_free_pair(now) =>
             {
                 Reason::FreePair
             }
-            Some(_) if self.subflows.len() == 1 && self.subflows[i].evidence.payload_came => {
-                Reason::Lone
-            }
-            _ => Reason::Elsewhere(self.subflows.watch.last_payload),
+            Some(_) if self.len() == 1 && self[i].evidence.payload_came => Reason::Lone,
+            _ => Reason::Elsewhere(self.watch.last_payload),
         }
     }
+}
 
+impl Flight<'_> {
     /// Checks the subflows that are due.
-    pub(crate) fn receiver_probes_due(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn receiver_probes_due(
+        &mut self,
+        paths: &mut Paths,
+        events: &mut Events,
+        cx: &mut Cx<'_>,
+    ) {
         for i in self.subflows.indices() {
             let sf = &mut self.subflows[i];
             if sf
@@ -197,7 +181,7 @@ impl Conn {
                 continue;
             }
             let rto = sf.tcp.rto();
-            let why = self.probe_reason(i, cx.now);
+            let why = self.subflows.probe_reason(paths, i, cx.now);
             let sf = &mut self.subflows[i];
             match sf.liveness.receiver_probe.step(cx.now, why, rto) {
                 Step::Wait(until) => sf.liveness.receiver_probe.look_at = Some(until),
@@ -216,8 +200,8 @@ impl Conn {
                     sf.liveness.potentially_failed = true;
                     cx.count.subflow_unresponsive += 1;
                     self.subflows.refresh_sample(i);
-                    self.wants_replacement(i, cx);
-                    self.subflows.reports_unresponsive(&mut self.events, i, cx);
+                    self.subflows.wants_replacement(paths, i, cx);
+                    self.subflows.reports_unresponsive(events, i, cx);
                 }
                 // The last one stays: an idle TCP connection survives an outage of any length, too. Not if the peer reported
                 // an unknown token.
@@ -227,14 +211,7 @@ impl Conn {
                             || self.subflows.another_was_up(i)) =>
                 {
                     cx.count.subflow_timed_out += 1;
-                    self.subflows.reset_subflow(
-                        &mut self.send,
-                        self.level,
-                        i,
-                        SubflowEnd::TimedOut,
-                        None,
-                        cx,
-                    );
+                    self.reset_subflow(i, SubflowEnd::TimedOut, None, cx);
                 }
                 Step::Rest | Step::End => self.subflows.watch.paused = true,
             }

@@ -6,10 +6,10 @@
 
 use manypath_tcp::time::Duration;
 
-use crate::api::{ConnOptions, SubflowEnd};
-use crate::conn::Conn;
+use crate::api::SubflowEnd;
 use crate::conn::dss::reset_reason::unacceptable_performance;
-use crate::conn::level::Level;
+use crate::conn::paths::Paths;
+use crate::conn::send::flight::Flight;
 use crate::conn::send::queue::{FinState, SendQueue};
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::probe::PathProbe;
@@ -135,158 +135,171 @@ impl Subflows {
             .filter(move |&j| j != i && self[i].has_same_addresses(&self[j]))
     }
 
+    /// Updates the probe intervals of unresponsive paths.
+    pub(crate) fn update_probe_intervals(
+        &mut self,
+        send: &SendQueue,
+        paths: &mut Paths,
+        cx: &mut Cx<'_>,
+    ) {
+        for i in self.indices() {
+            let path_probe = self[i].path_probe();
+            if path_probe != PathProbe::None {
+                let reads_since = self.reads_since(send, i, cx);
+                let interval = probe_interval(path_probe, self.has_responsive(), reads_since);
+                self[i].tcp.set_probe_interval(cx.now, interval);
+            }
+            if self[i].liveness.reported_unresponsive {
+                self.watch_replacement(paths, i, cx);
+            }
+        }
+    }
+
+    /// A subflow that is responsive again needs no replacement, unless one is being made already.
+    fn watch_replacement(&mut self, paths: &mut Paths, i: SubflowIdx, cx: &mut Cx<'_>) {
+        let sf = &self[i];
+        let joining = |j: SubflowIdx| self[j].path_probe() == PathProbe::Rejoin;
+        if !sf.is_stale()
+            && !sf.liveness.receiver_probe.unresponsive
+            && !self.same_addresses(i).any(joining)
+        {
+            self[i].liveness.reported_unresponsive = false;
+            let (subflow, silent) = (self[i].id(), false);
+            paths.notify_manager(pm::Event::Silence { subflow, silent }, cx);
+        }
+    }
+
+    /// A path has been unresponsive for long: the path manager may create a replacement there, whose SYN probes the
+    /// path, and which carries new data as soon as it works.
+    pub(crate) fn wants_replacement(&mut self, paths: &mut Paths, i: SubflowIdx, cx: &mut Cx<'_>) {
+        let sf = &mut self[i];
+        if sf.carries_data() && !sf.liveness.reported_unresponsive {
+            sf.liveness.reported_unresponsive = true;
+            let (subflow, silent) = (sf.id(), true);
+            paths.notify_manager(pm::Event::Silence { subflow, silent }, cx);
+        }
+    }
+}
+
+impl Flight<'_> {
     /// Nothing was acknowledged for two round trips. That is too little to call the path dead, but data in flight there will soon
     /// block the reader. Other paths begin to carry it; reinjections not sent when the acknowledgement arrives after
     /// all are cancelled. // rfc8684:R4
-    pub(crate) fn becomes_potentially_failed(
-        &mut self,
-        send: &mut SendQueue,
-        level: Level,
-        i: SubflowIdx,
-        cx: &mut Cx<'_>,
-    ) {
-        let sf = &mut self[i];
+    pub(crate) fn becomes_potentially_failed(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+        let sf = &mut self.subflows[i];
         if !sf.carries_data() || sf.is_stale() || sf.liveness.potentially_failed {
             return;
         }
         sf.liveness.potentially_failed = true;
         cx.count.subflow_potentially_failed += 1;
-        self.hand_over(send, level, i);
+        self.hand_over(i);
     }
 
     /// The acknowledgement of the only segment in flight is later than any lately, but within the peer's delayed-ACK limit.
     /// Another path carries the segment, too, and no other: readers wait for the end of a write.
     pub(crate) fn reinjects_last_segment(
         &mut self,
-        opts: &ConnOptions,
-        send: &mut SendQueue,
-        level: Level,
+        opportunistic: bool,
         i: SubflowIdx,
         cx: &mut Cx<'_>,
     ) {
-        let sf = &self[i];
-        let suited = opts.mechanisms.opportunistic && sf.carries_data();
-        let another = |sf: &Subflow| sf.id() != self[i].id() && sf.is_active() && !sf.is_backup();
-        if suited && self.iter().any(another) {
+        let sf = &self.subflows[i];
+        let suited = opportunistic && sf.carries_data();
+        let another =
+            |sf: &Subflow| sf.id() != self.subflows[i].id() && sf.is_active() && !sf.is_backup();
+        if suited && self.subflows.iter().any(another) {
             cx.count.subflow_late += 1;
-            self.reinject_all(send, level, i);
+            self.reinject_all(i);
         }
     }
 
     /// Others carry what a subflow that may have failed has in flight, if one is responsive.
-    fn hand_over(&mut self, send: &mut SendQueue, level: Level, i: SubflowIdx) {
-        self.refresh_sample(i);
-        if self.has_responsive() {
-            self.reinject_all(send, level, i);
+    fn hand_over(&mut self, i: SubflowIdx) {
+        self.subflows.refresh_sample(i);
+        if self.subflows.has_responsive() {
+            self.reinject_all(i);
         }
     }
 
     /// After a time-out, reinjects on others what the subflow carried, and sends nothing new on it. // rfc8684:R4
-    pub(crate) fn becomes_stale(
-        &mut self,
-        send: &mut SendQueue,
-        level: Level,
-        i: SubflowIdx,
-        cx: &mut Cx<'_>,
-    ) {
-        if !self[i].carries_data() || self[i].is_stale() {
+    pub(crate) fn becomes_stale(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+        if !self.subflows[i].carries_data() || self.subflows[i].is_stale() {
             return;
         }
-        let sf = &mut self[i];
+        let sf = &mut self.subflows[i];
         sf.liveness.stale_since = Some(cx.now);
         cx.count.subflow_stale += 1;
-        self.hand_over(send, level, i);
+        self.hand_over(i);
     }
 
     /// ICMP reports that the peer is unreachable by this path. On-path and off-path attackers can forge that, and routes flap, so
     /// the subflow stays open; but it becomes stale if another one answers. // rfc8684:R4
-    pub(crate) fn on_unreachable(
-        &mut self,
-        send: &mut SendQueue,
-        level: Level,
-        i: SubflowIdx,
-        cx: &mut Cx<'_>,
-    ) {
-        let another = self.indices().any(|j| j != i && self[j].is_active());
+    pub(crate) fn on_unreachable(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+        let another = self
+            .subflows
+            .indices()
+            .any(|j| j != i && self.subflows[j].is_active());
         if another {
-            self.becomes_stale(send, level, i, cx);
+            self.becomes_stale(i, cx);
         }
     }
 
     /// An unresponsive subflow answers: a join begun to replace it is reset, unless that is the quicker one.
-    fn keeps_subflow_or_join(
-        &mut self,
-        send: &mut SendQueue,
-        level: Level,
-        i: SubflowIdx,
-        cx: &mut Cx<'_>,
-    ) {
-        let tcp = &self[i].tcp;
+    fn keeps_subflow_or_join(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+        let tcp = &self.subflows[i].tcp;
         let backlog = tcp.snd_nxt_ssn().since(tcp.snd_una_ssn());
         let stays = is_quicker_than_join(backlog, tcp.cwnd());
-        let joining = |&j: &SubflowIdx| self[j].path_probe() == PathProbe::Rejoin;
-        let rival = self.same_addresses(i).find(joining);
+        let joining = |&j: &SubflowIdx| self.subflows[j].path_probe() == PathProbe::Rejoin;
+        let rival = self.subflows.same_addresses(i).find(joining);
         match rival {
-            Some(j) if stays => self.reset_subflow(send, level, j, SubflowEnd::Replaced, None, cx),
-            Some(_) => self[i].liveness.contested = true,
+            Some(j) if stays => self.reset_subflow(j, SubflowEnd::Replaced, None, cx),
+            Some(_) => self.subflows[i].liveness.contested = true,
             None => {}
         }
     }
 
     /// A subflow came up beside an unresponsive one, or one that still retransmits: that one ends as soon as options are
     /// seen to pass on the new one. If it has recovered meanwhile, the new one is not needed. // rfc8684:R5
-    pub(crate) fn replaces(
-        &mut self,
-        send: &mut SendQueue,
-        level: Level,
-        i: SubflowIdx,
-        cx: &mut Cx<'_>,
-    ) {
+    pub(crate) fn replaces(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         let silent = |&j: &SubflowIdx| {
-            let old = &self[j];
+            let old = &self.subflows[j];
             old.carries_data() && (old.liveness.reported_unresponsive || old.liveness.contested)
         };
-        let Some(j) = self.same_addresses(i).find(silent) else {
+        let Some(j) = self.subflows.same_addresses(i).find(silent) else {
             return;
         };
-        let old = &mut self[j];
+        let old = &mut self.subflows[j];
         // A receiver cannot see how much the sender has to retransmit on the old one.
         let sender = core::mem::take(&mut old.liveness.contested);
         if sender && !old.liveness.reported_unresponsive && !old.tcp.in_recovery() {
-            self.finish_subflow(send, level, i, SubflowEnd::Replaced);
+            self.finish_subflow(i, SubflowEnd::Replaced);
             return;
         }
         let replaced = old.id();
-        self[i].liveness.replaces = Some(replaced);
-        self.takes_over(send, level, i, cx);
+        self.subflows[i].liveness.replaces = Some(replaced);
+        self.takes_over(i, cx);
     }
 
     /// Ends the subflow that this one replaces, once this one is known to be of use.
-    pub(crate) fn takes_over(
-        &mut self,
-        send: &mut SendQueue,
-        level: Level,
-        i: SubflowIdx,
-        cx: &mut Cx<'_>,
-    ) {
-        let sf = &mut self[i];
+    pub(crate) fn takes_over(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+        let sf = &mut self.subflows[i];
         let of_use = sf.evidence.data_was_acked || sf.evidence.data_came_mapped;
         let old = sf.liveness.replaces.take_if(|_| of_use);
-        let Some(j) = old.and_then(|old| self.find(old)) else {
+        let Some(j) = old.and_then(|old| self.subflows.find(old)) else {
             return;
         };
         let why = unacceptable_performance();
         cx.count.subflow_replaced += 1;
-        self.reset_subflow(send, level, j, SubflowEnd::Replaced, why, cx);
+        self.reset_subflow(j, SubflowEnd::Replaced, why, cx);
     }
 
     /// Reinjects everything that a subflow has in flight and that was not reinjected before.
     // rfc8684:R1
-    pub(crate) fn reinject_all(&mut self, send: &mut SendQueue, level: Level, i: SubflowIdx) {
-        if !level.is_multipath() {
+    pub(crate) fn reinject_all(&mut self, i: SubflowIdx) {
+        if !self.level.is_multipath() {
             return;
         }
-        let (una, sf) = (send.una(), &mut self[i]);
+        let (una, sf) = (self.send.una(), &mut self.subflows[i]);
         let from = sf
             .reinjection
             .reinjected_below
@@ -297,47 +310,35 @@ impl Subflows {
         for m in sf.maps.tx.iter().filter(|m| !put_up(m)) {
             let end = m.at + u64::from(m.len);
             if end > una {
-                send.reinject(m.at..end, avoid);
+                self.send.reinject(m.at..end, avoid);
             }
         }
         // The DATA_FIN may have been lost with it. // rfc8684:F1
-        send.fin.lost |= send.fin.state == FinState::Sent;
+        self.send.fin.lost |= self.send.fin.state == FinState::Sent;
     }
 
     /// Options do not pass on a subflow: data acked at subflow level only did not reach the connection. // rfc8684:M2
-    pub(crate) fn reinject_subflow_acked(
-        &mut self,
-        send: &mut SendQueue,
-        level: Level,
-        i: SubflowIdx,
-    ) {
-        if !level.is_multipath() {
+    pub(crate) fn reinject_subflow_acked(&mut self, i: SubflowIdx) {
+        if !self.level.is_multipath() {
             return;
         }
-        let avoid = Some(self[i].id());
-        for part in self[i].reinjection.subflow_acked_only.take() {
-            send.reinject(part, avoid);
+        let avoid = Some(self.subflows[i].id());
+        for part in self.subflows[i].reinjection.subflow_acked_only.take() {
+            self.send.reinject(part, avoid);
         }
     }
 
     /// Reinjects here what is in flight on stale subflows.
-    pub(crate) fn reinject_from_stale(
-        &mut self,
-        send: &mut SendQueue,
-        level: Level,
-        i: SubflowIdx,
-    ) {
-        for j in self.indices() {
-            if self[j].is_stale() && j != i {
-                self.reinject_all(send, level, j);
+    pub(crate) fn reinject_from_stale(&mut self, i: SubflowIdx) {
+        for j in self.subflows.indices() {
+            if self.subflows[j].is_stale() && j != i {
+                self.reinject_all(j);
             }
         }
     }
-}
 
-impl Conn {
     /// Data sent on a stale path is acknowledged: the subflow is restored.
-    pub(crate) fn recovers(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+    pub(crate) fn recovers(&mut self, paths: &mut Paths, i: SubflowIdx, cx: &mut Cx<'_>) {
         let healthy = self.subflows.has_responsive();
         let sf = &mut self.subflows[i];
         let was_stale = sf.is_stale();
@@ -357,60 +358,14 @@ impl Conn {
         }
         if told {
             let silent = false;
-            self.paths
-                .notify_manager(pm::Event::Silence { subflow, silent }, cx);
-            self.subflows
-                .keeps_subflow_or_join(&mut self.send, self.level, i, cx);
+            paths.notify_manager(pm::Event::Silence { subflow, silent }, cx);
+            self.keeps_subflow_or_join(i, cx);
         }
         if was_stale {
             if !healthy {
-                self.subflows
-                    .reinject_from_stale(&mut self.send, self.level, i);
+                self.reinject_from_stale(i);
             }
             self.subflows.retransmit_siblings_now(i, cx);
-        }
-    }
-
-    /// Updates the probe intervals of unresponsive paths.
-    pub(crate) fn update_probe_intervals(&mut self, cx: &mut Cx<'_>) {
-        for i in self.subflows.indices() {
-            let path_probe = self.subflows[i].path_probe();
-            if path_probe != PathProbe::None {
-                let reads_since = self.subflows.reads_since(&self.send, i, cx);
-                let interval =
-                    probe_interval(path_probe, self.subflows.has_responsive(), reads_since);
-                self.subflows[i].tcp.set_probe_interval(cx.now, interval);
-            }
-            if self.subflows[i].liveness.reported_unresponsive {
-                self.watch_replacement(i, cx);
-            }
-        }
-    }
-
-    /// A subflow that is responsive again needs no replacement, unless one is being made already.
-    fn watch_replacement(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        let sf = &self.subflows[i];
-        let joining = |j: SubflowIdx| self.subflows[j].path_probe() == PathProbe::Rejoin;
-        if !sf.is_stale()
-            && !sf.liveness.receiver_probe.unresponsive
-            && !self.subflows.same_addresses(i).any(joining)
-        {
-            self.subflows[i].liveness.reported_unresponsive = false;
-            let (subflow, silent) = (self.subflows[i].id(), false);
-            self.paths
-                .notify_manager(pm::Event::Silence { subflow, silent }, cx);
-        }
-    }
-
-    /// A path has been unresponsive for long: the path manager may create a replacement there, whose SYN probes the
-    /// path, and which carries new data as soon as it works.
-    pub(crate) fn wants_replacement(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        let sf = &mut self.subflows[i];
-        if sf.carries_data() && !sf.liveness.reported_unresponsive {
-            sf.liveness.reported_unresponsive = true;
-            let (subflow, silent) = (sf.id(), true);
-            self.paths
-                .notify_manager(pm::Event::Silence { subflow, silent }, cx);
         }
     }
 }

@@ -10,11 +10,26 @@ use crate::conn::dss::reset_reason::interference;
 use crate::conn::fallback::decide::{Action, Event, Report, decide};
 use crate::conn::fallback::unmapped::SHORT_WAIT;
 use crate::conn::fallback::{ChecksumFailure, UnconfirmedFallback};
+use crate::conn::send::flight::Flight;
 use crate::conn::send::queue::FinState;
 use crate::conn::subflow::acked_by::AckedBy;
 use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::types::{Cx, SubflowIdx};
 use crate::pm;
+use manypath_wire::tcp::mptcp::MptcpOption;
+
+impl Flight<'_> {
+    /// Resets a subflow for option loss. // rfc8684:B3
+    fn reset_for_option_loss(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+        self.reset_subflow(i, SubflowEnd::OptionsLost, interference(), cx);
+    }
+
+    /// Resets a subflow with MP_FAIL. // rfc8684:B6,B11
+    fn reset_with_mp_fail(&mut self, i: SubflowIdx, mp_fail: Option<MptcpOption>, cx: &mut Cx<'_>) {
+        cx.count.fail_sent += 1;
+        self.reset_subflow(i, SubflowEnd::Checksum, mp_fail, cx);
+    }
+}
 
 impl Conn {
     /// Something happened on a subflow that may end in fallback: decides what follows, and does it.
@@ -27,8 +42,12 @@ impl Conn {
         match action {
             Action::Keep => {}
             Action::Ignore => cx.count.option_unexpected += 1,
-            Action::Reset => self.reset_for_fallback(i, cx),
-            Action::ResetWithFail { at } => self.reset_with_mp_fail(i, at, cx),
+            Action::Reset => self.flight().reset_for_option_loss(i, cx),
+            Action::ResetWithFail { at } => {
+                let mp_fail = self.numbers.mp_fail_option(at);
+                self.recv.discard(self.subflows[i].id());
+                self.flight().reset_with_mp_fail(i, mp_fail, cx);
+            }
             Action::TryOthers => self.subflows.try_others(&mut self.send, i),
             Action::HoldOn { probe } => {
                 if let Some(held) = &mut self.subflows[i].unmapped.held {
@@ -45,7 +64,7 @@ impl Conn {
             Action::DropHeld { reset } => self.drop_held(i, reset, cx),
             Action::ResetHeld => {
                 self.subflows[i].unmapped.held = None;
-                self.reset_for_fallback(i, cx);
+                self.flight().reset_for_option_loss(i, cx);
             }
             Action::Query => self.query(i, cx),
             Action::AwaitAnswer(failed) => {
@@ -71,7 +90,9 @@ impl Conn {
             Action::GiveUpFailed => {
                 if let Some(failure) = self.fallback.checksum_failure.take() {
                     self.recv.discard(failure.subflow());
-                    self.reset_with_mp_fail(i, failure.at(), cx);
+                    self.recv.discard(self.subflows[i].id());
+                    let mp_fail = self.numbers.mp_fail_option(failure.at());
+                    self.flight().reset_with_mp_fail(i, mp_fail, cx);
                 }
             }
             Action::Continue { cause, report } => {
@@ -107,32 +128,6 @@ impl Conn {
         }
     }
 
-    /// Resets a subflow for option loss. // rfc8684:B3
-    fn reset_for_fallback(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        self.subflows.reset_subflow(
-            &mut self.send,
-            self.level,
-            i,
-            SubflowEnd::OptionsLost,
-            interference(),
-            cx,
-        );
-    }
-
-    /// Resets a subflow with MP_FAIL. // rfc8684:B6,B11
-    fn reset_with_mp_fail(&mut self, i: SubflowIdx, at: Offset, cx: &mut Cx<'_>) {
-        cx.count.fail_sent += 1;
-        self.recv.discard(self.subflows[i].id());
-        self.subflows.reset_subflow(
-            &mut self.send,
-            self.level,
-            i,
-            SubflowEnd::Checksum,
-            self.numbers.mp_fail_option(at),
-            cx,
-        );
-    }
-
     /// Held bytes are missing at data level, and will be resent.
     fn drop_held(&mut self, i: SubflowIdx, reset: bool, cx: &mut Cx<'_>) {
         let held = self.subflows[i].unmapped.held.take();
@@ -141,7 +136,7 @@ impl Conn {
         self.fallback.withhold_no_more(&mut self.subflows);
         self.discard_unmapped(i, lost, cx);
         if reset {
-            self.reset_for_fallback(i, cx);
+            self.flight().reset_for_option_loss(i, cx);
         }
     }
 
@@ -158,7 +153,7 @@ impl Conn {
         let cause = FallbackCause::OptionsLost;
         self.level.descend(ProtocolLevel::NoMoreJoins, cause);
         for other in self.subflows.indices().filter(|other| *other != i) {
-            self.reset_for_fallback(other, cx);
+            self.flight().reset_for_option_loss(other, cx);
         }
         self.subflows.send_mp_fail(&self.numbers, i, at, cx);
     }
@@ -308,8 +303,7 @@ impl Conn {
 
     /// Switches the only subflow to raw bytes in both directions, and gives up joins under way.
     fn become_plain(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        self.subflows
-            .leave_others(&mut self.send, self.level, i, cx);
+        self.flight().leave_others(i, cx);
         let end = self.recv.forget_end();
         self.count_waiting(i);
         // A rewritten stream ends elsewhere than the peer's DATA_FIN marks, and its FIN shows where. // rfc8684:B13

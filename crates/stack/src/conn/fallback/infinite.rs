@@ -18,8 +18,8 @@ use crate::conn::dss::offset::Offset;
 use crate::conn::dss::reset_reason::interference;
 use crate::conn::fallback::decide::{Event, Failed, Place};
 use crate::conn::fallback::{ChecksumFailure, Fallback};
-use crate::conn::level::Level;
 use crate::conn::recv::queue::{Placed, ReceiveQueue};
+use crate::conn::send::flight::Flight;
 use crate::conn::send::queue::SendQueue;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::handshake::HandshakeState;
@@ -219,22 +219,18 @@ impl Subflows {
         let unknown = |here: Ssn| !failure.begins_here(mapping.ssn, here);
         again && (known || segment.ssn.is_some_and(unknown))
     }
+}
 
+impl Flight<'_> {
     /// Resets all subflows but this one.
-    pub(in crate::conn) fn leave_others(
-        &mut self,
-        send: &mut SendQueue,
-        level: Level,
-        i: SubflowIdx,
-        cx: &mut Cx<'_>,
-    ) {
-        for other in self.indices().filter(|other| *other != i) {
+    pub(in crate::conn) fn leave_others(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+        for other in self.subflows.indices().filter(|other| *other != i) {
             // One that never came up gave no evidence of option loss.
-            let end = match self[other].was_up() {
+            let end = match self.subflows[other].was_up() {
                 true => SubflowEnd::OptionsLost,
                 false => SubflowEnd::Replaced,
             };
-            self.reset_subflow(send, level, other, end, interference(), cx);
+            self.reset_subflow(other, end, interference(), cx);
         }
     }
 }

@@ -8,10 +8,12 @@ pub(in crate::conn) mod option_retry;
 
 use manypath_tcp::time::Instant;
 use manypath_wire::ids::FourTuple;
+use manypath_wire::tcp::mptcp::AddAddr;
 use manypath_wire::tcp::options::FastOpen;
 
 use crate::api::Role;
 use crate::crypto::keys::KeyMaterial;
+use crate::crypto::mac;
 
 /// How far a connection has come up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,6 +90,14 @@ impl Keys {
     /// Our token, while Multipath TCP is possible.
     pub(crate) fn token(&self) -> Option<manypath_wire::ids::Token> {
         self.local.as_ref().map(|local| local.token)
+    }
+
+    /// The HMAC of an ADD_ADDR shows that the peer sent it. // rfc8684:A6,A7
+    pub(in crate::conn) fn authenticate(&self, add: &AddAddr) -> bool {
+        let expected = self
+            .pair()
+            .map(|keys| mac::add_addr(keys.reversed(), add.addr_id, add.addr, add.port));
+        matches!((expected, add.hmac), (Some(want), Some(got)) if mac::equal(&want, &got))
     }
 }
 

@@ -293,7 +293,10 @@ impl Conn {
                 .notify_manager(pm::Event::PeerForbidsFirstAddress, cx); // rfc8684:C19
         }
         self.paths.notify_manager(pm::Event::Ready, cx);
-        self.watch_what_came_before(cx.now);
+        // Payload that arrived before did not arm the checks.
+        if self.subflows.payload_came() && self.may_replace() {
+            self.subflows.begin_to_watch(cx.now);
+        }
         self.events.push(EventKind::JoinsAllowed);
         self.paths.release_early_commands();
     }

@@ -10,19 +10,17 @@ use manypath_wire::ids::Nonce;
 use manypath_wire::segment::Segment;
 use manypath_wire::tcp::mptcp::{Join, MptcpOption};
 
-use crate::api::{EventKind, SubflowEnd, SubflowOrigin};
+use crate::api::{ConnOptions, EventKind, PathManager, SubflowEnd, SubflowOrigin};
 use crate::conn::Conn;
-use crate::conn::dss::reset_reason::{interference, mptcp_specific};
-use crate::conn::handshake::{Handshake, Keys};
-use crate::conn::level::Level;
-use crate::conn::life::Life;
-use crate::conn::send::queue::SendQueue;
+use crate::conn::dss::reset_reason::{interference, lack_of_resources, mptcp_specific};
+use crate::conn::handshake::{Handshake, Keys, Stage};
+use crate::conn::paths::Paths;
+use crate::conn::send::flight::Flight;
 use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::subflow::table::Subflows;
 use crate::conn::subflow::{Endpoint, Subflow};
 use crate::conn::types::{Cx, SubflowIdx};
 use crate::crypto::mac::{self, JoinMac, equal};
-use crate::ids::SubflowId;
 use crate::pm;
 
 /// Third packets sent before the join is given up.
@@ -51,30 +49,65 @@ impl Keys {
     }
 }
 
+/// Whether subflows can be added now, by us or by the peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Joins {
+    /// The connection is open, and its protocol level allows joins.
+    pub(in crate::conn) possible: bool,
+    pub(in crate::conn) stage: Stage,
+    /// The peer's key is known.
+    pub(in crate::conn) keys: bool,
+    /// Whether the connection falls back is undecided, and a join has to wait for that. A refusal would be final (RFC 8684 section 3.6),
+    /// and the decision usually takes a moment.
+    pub(in crate::conn) undecided: bool,
+}
+
+impl Joins {
+    /// A subflow may be added now. // rfc8684:C15
+    pub(crate) fn may_join(self) -> bool {
+        self.are_accepted() && self.stage == Stage::FullyEstablished
+    }
+
+    /// A subflow may be requested: it is made now, or as soon as the connection is fully established. // rfc8684:C15
+    pub(crate) fn may_create(self) -> bool {
+        self.may_join() || self.will_follow()
+    }
+
+    /// Joins will be possible soon, as far as is known.
+    pub(crate) fn will_follow(self) -> bool {
+        self.possible && self.stage < Stage::FullyEstablished
+    }
+
+    /// The peer may join now. // rfc8684:C15
+    pub(crate) fn are_accepted(self) -> bool {
+        self.are_known() && !self.undecided
+    }
+
+    /// The peer may join as soon as it is decided whether the connection falls back.
+    pub(crate) fn must_wait(self) -> bool {
+        self.are_known() && self.undecided
+    }
+
+    fn are_known(self) -> bool {
+        self.possible && self.keys && self.stage >= Stage::Established
+    }
+}
+
 impl Handshake {
     /// The peer forbids joins there. // rfc8684:C19
     pub(crate) fn forbids_join_to(&self, remote: SocketAddr) -> bool {
         self.keys.no_joins_to_first && remote == self.first.remote
     }
 
-    fn takes_joins(&self, level: Level, life: &Life) -> bool {
-        level.may_join()
-            && self.is_established()
-            && life.closed.is_none()
-            && self.keys.remote.is_some()
-    }
-
     /// The SYN/ACK of a join that we initiated.
     pub(crate) fn join_answered(
         &mut self,
-        send: &mut SendQueue,
-        subflows: &mut Subflows,
-        level: Level,
+        flight: &mut Flight<'_>,
         i: SubflowIdx,
         seg: &Segment<'_>,
         cx: &mut Cx<'_>,
     ) {
-        let HandshakeState::JoinSyn { nonce } = subflows[i].handshake.state else {
+        let HandshakeState::JoinSyn { nonce } = flight.subflows[i].handshake.state else {
             return;
         };
         let Some(&Join::SynAck {
@@ -85,14 +118,7 @@ impl Handshake {
         }) = join_of(seg)
         else {
             cx.count.join_option_missing += 1; // rfc8684:J15
-            subflows.reset_subflow(
-                send,
-                level,
-                i,
-                SubflowEnd::OptionsLost,
-                mptcp_specific(),
-                cx,
-            );
+            flight.reset_subflow(i, SubflowEnd::OptionsLost, mptcp_specific(), cx);
             return;
         };
         let Some(keys) = self.keys.pair() else {
@@ -103,15 +129,15 @@ impl Handshake {
             &hmac,
         ) {
             cx.count.join_syn_ack_bad_hmac += 1; // rfc8684:J13
-            subflows.reset_subflow(send, level, i, SubflowEnd::BadHmac, mptcp_specific(), cx);
+            flight.reset_subflow(i, SubflowEnd::BadHmac, mptcp_specific(), cx);
             return;
         }
-        if subflows.awaits_fallback_of_peer(cx.now) {
-            subflows.reset_subflow(send, level, i, SubflowEnd::Replaced, interference(), cx);
+        if flight.subflows.awaits_fallback_of_peer(cx.now) {
+            flight.reset_subflow(i, SubflowEnd::Replaced, interference(), cx);
             return;
         }
         let proof = JoinMac::compute(keys, nonce, theirs).ack();
-        let sf = &mut subflows[i];
+        let sf = &mut flight.subflows[i];
         let repeat_at = cx.now + sf.tcp.rto();
         sf.endpoint.remote_id = addr_id; // rfc8684:J4
         sf.endpoint.backup_there = backup;
@@ -123,27 +149,84 @@ impl Handshake {
         };
         sf.tcp.force_ack();
     }
+
+    /// The third packet of a join that the peer initiated. True: the subflow is established.
+    pub(crate) fn join_proved(
+        &self,
+        flight: &mut Flight<'_>,
+        opts: &ConnOptions,
+        i: SubflowIdx,
+        seg: &Segment<'_>,
+        cx: &mut Cx<'_>,
+    ) -> bool {
+        let HandshakeState::JoinSynAck { local, remote } = flight.subflows[i].handshake.state
+        else {
+            return false;
+        };
+        let Some(keys) = self.keys.pair() else {
+            return false;
+        };
+        let proof = || JoinMac::compute(keys.reversed(), remote, local).ack();
+        match join_of(seg) {
+            Some(Join::Ack { hmac }) if equal(&proof(), hmac) => {
+                let admitted = flight.evicts_for(opts, i, cx);
+                if admitted {
+                    flight.subflows.join_established(i, cx);
+                    flight.subflows[i].tcp.force_ack(); // rfc8684:J10
+                }
+                admitted
+            }
+            // rfc8684:J14,J16
+            Some(_) => {
+                cx.count.join_ack_bad_hmac += 1;
+                flight.reset_subflow(i, SubflowEnd::BadHmac, mptcp_specific(), cx);
+                false
+            }
+            None => {
+                cx.count.join_option_missing += 1;
+                flight.reset_subflow(i, SubflowEnd::OptionsLost, mptcp_specific(), cx);
+                false
+            }
+        }
+    }
 }
 
 impl Subflows {
-    /// A free ID, whatever the limit. There is none beside 256 others.
-    pub(crate) fn free_name(&self) -> Option<SubflowId> {
-        // IDs are not reused at once, so that late events of an ended subflow cannot be mistaken.
-        (0..=u8::MAX)
-            .map(|step| SubflowId(self.next_id.wrapping_add(step)))
-            .find(|id| self.find(*id).is_none())
+    /// Adds a subflow; its TCP machine decides what is sent next.
+    pub(crate) fn add_join(
+        &mut self,
+        endpoint: Endpoint,
+        tcp: Machine,
+        handshake: HandshakeState,
+        cx: &mut Cx<'_>,
+    ) {
+        self.next_id = endpoint.id.0.wrapping_add(1);
+        match handshake {
+            HandshakeState::JoinSyn { .. } => cx.count.join_sent += 1,
+            HandshakeState::JoinSynAck { .. } => cx.count.join_received += 1,
+            _ => {}
+        }
+        self.add(Subflow::new(endpoint, tcp, handshake, cx.now));
     }
 
+    fn join_established(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+        self[i].handshake.state = HandshakeState::Done;
+        self.joined = true;
+        cx.count.join_established += 1;
+    }
+}
+
+impl Flight<'_> {
     /// Repeats the third ACK until it is answered. // rfc8684:J11
-    pub(crate) fn repeat_proofs(&mut self, send: &mut SendQueue, level: Level, cx: &mut Cx<'_>) {
-        for i in self.indices() {
-            let rto = self[i].tcp.rto();
+    pub(crate) fn repeat_proofs(&mut self, cx: &mut Cx<'_>) {
+        for i in self.subflows.indices() {
+            let rto = self.subflows[i].tcp.rto();
             let HandshakeState::JoinAck {
                 sent_at,
                 repeat_at,
                 repeats,
                 ..
-            } = &mut self[i].handshake.state
+            } = &mut self.subflows[i].handshake.state
             else {
                 continue;
             };
@@ -154,57 +237,70 @@ impl Subflows {
             *repeats += 1;
             *repeat_at = cx.now + Duration::from_nanos(rto.as_nanos() << (*repeats).min(8));
             if *repeats > MOST_REPEATS {
-                self.reset_subflow(send, level, i, SubflowEnd::TimedOut, mptcp_specific(), cx);
+                self.reset_subflow(i, SubflowEnd::TimedOut, mptcp_specific(), cx);
             } else {
-                self[i].tcp.force_ack();
+                self.subflows[i].tcp.force_ack();
+            }
+        }
+    }
+
+    /// Any segment of the peer after our third ACK is the fourth packet: the subflow is established. True if it is by this one.
+    // rfc8684:J11
+    pub(crate) fn join_confirmed(
+        &mut self,
+        opts: &ConnOptions,
+        i: SubflowIdx,
+        cx: &mut Cx<'_>,
+    ) -> bool {
+        let HandshakeState::JoinAck { sent_at, .. } = self.subflows[i].handshake.state else {
+            return false;
+        };
+        if !self.evicts_for(opts, i, cx) {
+            return false;
+        }
+        // A SYN that was retransmitted may have given no RTT sample.
+        if let Some(sent_at) = sent_at {
+            let sample = cx.now.since(sent_at);
+            self.subflows[i].tcp.first_measured(cx.now, sample);
+        }
+        self.subflows.join_established(i, cx);
+        true
+    }
+
+    /// A join has authenticated. If it was one beyond the limit, it evicts a subflow that is unresponsive to this
+    /// moment, or a backup. `false` if there is none: then this join is refused, and a later one need not be.
+    pub(crate) fn evicts_for(
+        &mut self,
+        opts: &ConnOptions,
+        i: SubflowIdx,
+        cx: &mut Cx<'_>,
+    ) -> bool {
+        let staying = |sf: &&Subflow| sf.closing.reset_with.is_none();
+        let taken = self.subflows.iter().filter(staying).count();
+        if taken <= usize::from(opts.max_subflows) {
+            return true;
+        }
+        match self
+            .subflows
+            .to_evict(self.subflows[i].endpoint.backup_here)
+        {
+            Some((other, end)) => {
+                cx.count.subflow_evicted += 1;
+                // If it only seemed dead, the RST informs the peer.
+                self.reset_subflow(other, end, lack_of_resources(), cx);
+                true
+            }
+            None => {
+                cx.count.join_refused += 1;
+                // One of our own may be made again.
+                self.reset_subflow(i, SubflowEnd::Replaced, lack_of_resources(), cx);
+                false
             }
         }
     }
 }
 
-impl Conn {
-    /// A subflow may be added now. // rfc8684:C15
-    pub(crate) fn may_join(&self) -> bool {
-        self.level.may_join()
-            && self.handshake.is_fully_established()
-            && self.life.closed.is_none()
-            && !self.fallback.fallback_undecided(&self.subflows)
-            && self.handshake.keys.remote.is_some()
-    }
-
-    /// A subflow may be requested: it is made now, or as soon as the connection is fully established. // rfc8684:C15
-    pub(crate) fn may_create(&self) -> bool {
-        self.may_join() || self.joins_follow()
-    }
-
-    /// Joins will be possible soon, as far as is known.
-    pub(crate) fn joins_follow(&self) -> bool {
-        self.level.may_join()
-            && !self.handshake.is_fully_established()
-            && self.life.closed.is_none()
-    }
-
-    /// The peer may join now. // rfc8684:C15
-    pub(crate) fn accepts_joins(&self) -> bool {
-        self.handshake.takes_joins(self.level, &self.life)
-            && !self.fallback.fallback_undecided(&self.subflows)
-    }
-
-    /// Whether the connection falls back is undecided, and a join has to wait for that. A refusal would be final (RFC 8684 section 3.6),
-    /// and the decision usually takes a moment.
-    pub(crate) fn keeps_joins_waiting(&self) -> bool {
-        self.handshake.takes_joins(self.level, &self.life)
-            && self.fallback.fallback_undecided(&self.subflows)
-    }
-
-    /// A free ID for one more subflow, within the connection's limit. // rfc8684:J19
-    pub(crate) fn free_subflow(&self) -> Option<SubflowId> {
-        if self.subflows.len() >= usize::from(self.opts.max_subflows) {
-            return None;
-        }
-        self.subflows.free_name()
-    }
-
+impl Paths {
     /// Notifies the path manager of a subflow as soon as its SYN exists.
     pub(crate) fn notify_opening(&mut self, endpoint: &Endpoint, cx: &mut Cx<'_>) {
         let opening = pm::Event::Opening {
@@ -215,96 +311,11 @@ impl Conn {
             remote: endpoint.tuple.remote,
             origin: endpoint.origin,
         };
-        self.paths.notify_manager(opening, cx);
+        self.notify_manager(opening, cx);
     }
+}
 
-    /// Adds a subflow; its TCP machine decides what is sent next.
-    pub(crate) fn add_subflow(
-        &mut self,
-        endpoint: Endpoint,
-        tcp: Machine,
-        handshake: HandshakeState,
-        cx: &mut Cx<'_>,
-    ) {
-        self.subflows.next_id = endpoint.id.0.wrapping_add(1);
-        self.notify_opening(&endpoint, cx);
-        match handshake {
-            HandshakeState::JoinSyn { .. } => cx.count.join_sent += 1,
-            HandshakeState::JoinSynAck { .. } => cx.count.join_received += 1,
-            _ => {}
-        }
-        self.subflows
-            .add(Subflow::new(endpoint, tcp, handshake, cx.now));
-    }
-
-    /// The third packet of a join that the peer initiated.
-    pub(crate) fn join_proved(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) {
-        let HandshakeState::JoinSynAck { local, remote } = self.subflows[i].handshake.state else {
-            return;
-        };
-        let Some(keys) = self.handshake.keys.pair() else {
-            return;
-        };
-        match join_of(seg) {
-            Some(Join::Ack { hmac })
-                if equal(
-                    &JoinMac::compute(keys.reversed(), remote, local).ack(),
-                    hmac,
-                ) =>
-            {
-                if !self.evicts_for(i, cx) {
-                    return;
-                }
-                self.subflows[i].handshake.state = HandshakeState::Done;
-                self.subflows.joined = true;
-                self.subflows[i].tcp.force_ack(); // rfc8684:J10
-                cx.count.join_established += 1;
-                self.better_than_failing(cx);
-            }
-            // rfc8684:J14,J16
-            Some(_) => {
-                cx.count.join_ack_bad_hmac += 1;
-                self.subflows.reset_subflow(
-                    &mut self.send,
-                    self.level,
-                    i,
-                    SubflowEnd::BadHmac,
-                    mptcp_specific(),
-                    cx,
-                );
-            }
-            None => {
-                cx.count.join_option_missing += 1;
-                self.subflows.reset_subflow(
-                    &mut self.send,
-                    self.level,
-                    i,
-                    SubflowEnd::OptionsLost,
-                    mptcp_specific(),
-                    cx,
-                );
-            }
-        }
-    }
-
-    /// Any segment of the peer after our third ACK is the fourth packet: the subflow is established. // rfc8684:J11
-    pub(crate) fn join_confirmed(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        if let HandshakeState::JoinAck { sent_at, .. } = self.subflows[i].handshake.state {
-            if !self.evicts_for(i, cx) {
-                return;
-            }
-            let sf = &mut self.subflows[i];
-            // A SYN that was retransmitted may have given no RTT sample.
-            if let Some(sent_at) = sent_at {
-                sf.tcp.first_measured(cx.now, cx.now.since(sent_at));
-            }
-            sf.handshake.state = HandshakeState::Done;
-            self.subflows.joined = true;
-            cx.count.join_established += 1;
-            self.better_than_failing(cx);
-        }
-    }
-
+impl Conn {
     /// Reports once that a subflow carries data, also to the path manager.
     pub(crate) fn on_came_up(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         if !self.subflows[i].on_came_up(cx.now) {
@@ -327,10 +338,24 @@ impl Conn {
             },
             cx,
         );
-        self.subflows
-            .reinject_from_stale(&mut self.send, self.level, i);
+        self.flight().reinject_from_stale(i);
         if endpoint.origin == SubflowOrigin::Recreated {
-            self.subflows.replaces(&mut self.send, self.level, i, cx);
+            self.flight().replaces(i, cx);
         }
+    }
+
+    /// Whether subflows can be added.
+    pub(crate) fn joins(&self) -> Joins {
+        Joins {
+            possible: self.level.may_join() && self.life.closed.is_none(),
+            stage: self.handshake.stage,
+            keys: self.handshake.keys.remote.is_some(),
+            undecided: self.fallback.fallback_undecided(&self.subflows),
+        }
+    }
+
+    /// A replacement for an unresponsive subflow could be created.
+    pub(in crate::conn) fn may_replace(&self) -> bool {
+        self.opts.path_manager != PathManager::Passive && self.joins().may_join()
     }
 }

@@ -10,12 +10,11 @@ use manypath_wire::ids::AddrId;
 use manypath_wire::segment::Segment;
 use manypath_wire::tcp::mptcp::{AddAddr, AddrIds, MptcpOption, Prio, RemoveAddr};
 
-use crate::api::{EventKind, Path, Role, StackError};
+use crate::api::{EventKind, Role, StackError};
 use crate::conn::Conn;
 use crate::conn::events::Events;
-use crate::conn::level::Level;
 use crate::conn::paths::{Announcement, Paths};
-use crate::conn::send::queue::SendQueue;
+use crate::conn::send::flight::Flight;
 use crate::conn::subflow::table::Subflows;
 use crate::conn::types::{Cx, SubflowIdx};
 use crate::crypto::mac;
@@ -67,27 +66,6 @@ impl Subflows {
         }
     }
 
-    /// Unanswered probes end their subflows. // rfc8684:A17,A19
-    pub(crate) fn probes_due(&mut self, send: &mut SendQueue, level: Level, cx: &mut Cx<'_>) {
-        for i in self.indices() {
-            if self[i]
-                .liveness
-                .probe_until
-                .is_some_and(|until| until <= cx.now)
-            {
-                self[i].liveness.probe_until = None;
-                self.address_gone(send, level, i, cx);
-            }
-        }
-    }
-
-    fn signal(&mut self, level: Level, i: SubflowIdx, option: MptcpOption) {
-        let signals = &mut self[i].signals.queue;
-        if signals.len() < MOST_SIGNALS && level.is_multipath() {
-            signals.push_back(option);
-        }
-    }
-
     /// The peer changes the priority of this subflow. // rfc8684:P2
     pub(crate) fn on_prio(
         &mut self,
@@ -106,6 +84,46 @@ impl Subflows {
     }
 }
 
+impl Flight<'_> {
+    /// Unanswered probes end their subflows. // rfc8684:A17,A19
+    pub(crate) fn probes_due(&mut self, cx: &mut Cx<'_>) {
+        for i in self.subflows.indices() {
+            if self.subflows[i]
+                .liveness
+                .probe_until
+                .is_some_and(|until| until <= cx.now)
+            {
+                self.subflows[i].liveness.probe_until = None;
+                self.address_gone(i, cx);
+            }
+        }
+    }
+
+    /// Makes a subflow a backup, or no longer, and sends MP_PRIO. // rfc8684:P2
+    pub(crate) fn set_backup(
+        &mut self,
+        subflow: crate::ids::SubflowId,
+        backup: bool,
+        cx: &mut Cx<'_>,
+    ) -> Result<(), StackError> {
+        let i = self
+            .subflows
+            .find(subflow)
+            .ok_or(StackError::NoSuchHandle)?;
+        self.subflows[i].endpoint.backup_here = backup;
+        cx.count.prio_sent += 1;
+        self.signal(i, MptcpOption::Prio(Prio { backup }));
+        Ok(())
+    }
+
+    fn signal(&mut self, i: SubflowIdx, option: MptcpOption) {
+        let signals = &mut self.subflows[i].signals.queue;
+        if signals.len() < MOST_SIGNALS && self.level.is_multipath() {
+            signals.push_back(option);
+        }
+    }
+}
+
 impl Paths {
     /// Reports an event to the path manager.
     pub(crate) fn notify_manager(&mut self, event: pm::Event, cx: &mut Cx<'_>) -> pm::Noted {
@@ -115,15 +133,15 @@ impl Paths {
         }
     }
 
-    fn withdraw(&mut self, subflows: &mut Subflows, level: Level, id: AddrId, cx: &mut Cx<'_>) {
+    fn withdraw(&mut self, flight: &mut Flight<'_>, id: AddrId, cx: &mut Cx<'_>) {
         self.announcements.0.retain(|a| a.id != id);
         let mut ids = AddrIds::EMPTY;
         let taken = ids.push(id);
         debug_assert!(taken, "an empty list takes one");
         // Any subflow that still works can carry it. // rfc8684:A16
-        if let Some(i) = subflows.best_subflow() {
+        if let Some(i) = flight.subflows.best_subflow() {
             cx.count.remove_addr_sent += 1;
-            subflows.signal(level, i, MptcpOption::RemoveAddr(RemoveAddr { ids }));
+            flight.signal(i, MptcpOption::RemoveAddr(RemoveAddr { ids }));
         }
     }
 
@@ -144,126 +162,69 @@ impl Paths {
             }
         }
     }
-}
 
-impl Conn {
-    /// A local address is usable, or its priority or MTU changed.
-    pub(crate) fn local_up(&mut self, path: &Path, cx: &mut Cx<'_>) {
-        self.paths.note_outside(path);
-        self.paths.follow_address(&mut self.subflows, path, cx);
-        self.paths.notify_manager(
-            pm::Event::LocalUp {
-                iface: path.iface,
-                addr: path.addr,
-                backup: path.backup,
-            },
-            cx,
-        );
-        self.events.push_to_controller(&EventKind::LocalUp {
-            iface: path.iface,
-            addr: path.addr,
-            backup: path.backup,
-        });
-        self.uplink_works(path, cx);
-    }
-
-    /// Executes the path manager's actions; new subflows are left to the stack, which has the ports.
-    pub(crate) fn follow_manager(&mut self, cx: &mut Cx<'_>) {
-        while let Some(action) = self
-            .paths
-            .manager
-            .as_mut()
-            .and_then(|manager| manager.poll(cx.now))
-        {
-            self.carry_out(action, cx);
-        }
-        self.announce_due(cx);
-    }
-
-    /// Executes one action on the paths.
-    pub(crate) fn carry_out(&mut self, action: pm::Action, cx: &mut Cx<'_>) {
+    /// Executes one action on the paths; new subflows are left to the stack, which has the ports.
+    pub(crate) fn carry_out(
+        &mut self,
+        flight: &mut Flight<'_>,
+        role: Role,
+        action: pm::Action,
+        cx: &mut Cx<'_>,
+    ) {
         match action {
-            pm::Action::Create(create) => self.paths.wanted.push_back(create),
+            pm::Action::Create(create) => self.wanted.push_back(create),
             pm::Action::Remove { subflow } => {
-                if let Some(i) = self.subflows.find(subflow) {
-                    self.subflows
-                        .address_gone(&mut self.send, self.level, i, cx);
+                if let Some(i) = flight.subflows.find(subflow) {
+                    flight.address_gone(i, cx);
                 }
             }
-            pm::Action::Probe { subflow } => self.subflows.probe(subflow, cx),
+            pm::Action::Probe { subflow } => flight.subflows.probe(subflow, cx),
             // A subflow that ended in the meantime has no priority any more.
             pm::Action::Prioritise { subflow, backup } => {
-                let _ = self.set_backup(subflow, backup, cx);
+                let _ = flight.set_backup(subflow, backup, cx);
             }
             pm::Action::Announce { id, addr, port } => {
-                self.paths.announcements.0.retain(|a| a.id != id);
-                let told = self.as_seen_by_peer(addr, port);
-                self.paths
-                    .announcements
-                    .0
-                    .extend(told.map(|addr| Announcement {
-                        id,
-                        addr,
-                        port,
-                        again_at: cx.now,
-                        sent: 0,
-                    }));
+                self.announcements.0.retain(|a| a.id != id);
+                let told = self.as_seen_by_peer(role, addr, port);
+                self.announcements.0.extend(told.map(|addr| Announcement {
+                    id,
+                    addr,
+                    port,
+                    again_at: cx.now,
+                    sent: 0,
+                }));
             }
-            pm::Action::Withdraw { id } => {
-                self.paths.withdraw(&mut self.subflows, self.level, id, cx)
-            }
+            pm::Action::Withdraw { id } => self.withdraw(flight, id, cx),
         }
     }
 
     /// The form in which to advertise one of our addresses: never one from behind a NAT, which means nothing to the peer or is that of
     /// another host. A translated one is reachable where we listen, so the initiator advertises it only with a named port.
-    pub(crate) fn as_seen_by_peer(&self, addr: IpAddr, port: Option<u16>) -> Option<IpAddr> {
-        let mut translated = self
-            .paths
-            .outside
-            .iter()
-            .filter(|(inside, _)| *inside == addr);
+    pub(crate) fn as_seen_by_peer(
+        &self,
+        role: Role,
+        addr: IpAddr,
+        port: Option<u16>,
+    ) -> Option<IpAddr> {
+        let mut translated = self.outside.iter().filter(|(inside, _)| *inside == addr);
         let Some((_, outside)) = translated.next() else {
             return Some(addr);
         };
-        (self.handshake.role == Role::Responder || port.is_some()).then_some(*outside)
-    }
-
-    /// Makes a subflow a backup, or no longer, and sends MP_PRIO. // rfc8684:P2
-    pub(crate) fn set_backup(
-        &mut self,
-        subflow: crate::ids::SubflowId,
-        backup: bool,
-        cx: &mut Cx<'_>,
-    ) -> Result<(), StackError> {
-        let i = self
-            .subflows
-            .find(subflow)
-            .ok_or(StackError::NoSuchHandle)?;
-        self.subflows[i].endpoint.backup_here = backup;
-        cx.count.prio_sent += 1;
-        self.subflows
-            .signal(self.level, i, MptcpOption::Prio(Prio { backup }));
-        Ok(())
-    }
-
-    /// Addresses may be announced, and a subflow can carry it.
-    pub(crate) fn may_announce(&self) -> bool {
-        self.may_join() && self.subflows.best_subflow().is_some()
+        (role == Role::Responder || port.is_some()).then_some(*outside)
     }
 
     /// Sends announcements, again until they are echoed. // rfc8684:A9
-    pub(crate) fn announce_due(&mut self, cx: &mut Cx<'_>) {
-        // Called for every segment, and nearly always for nothing.
-        if self.paths.announcements.0.is_empty() || !self.may_announce() {
-            return;
-        }
-        let (Some(keys), Some(i)) = (self.handshake.keys.pair(), self.subflows.best_subflow())
-        else {
+    pub(crate) fn announce_due(
+        &mut self,
+        flight: &mut Flight<'_>,
+        keys: mac::Keys,
+        cx: &mut Cx<'_>,
+    ) {
+        let Some(i) = flight.subflows.best_subflow() else {
             return;
         };
         let mut due = Vec::new();
-        self.paths.announcements.0.retain_mut(|a| {
+        self.announcements.0.retain_mut(|a| {
             if a.again_at > cx.now {
                 return true;
             }
@@ -279,8 +240,7 @@ impl Conn {
         for a in due {
             cx.count.add_addr_sent += 1;
             let hmac = Some(mac::add_addr(keys, a.id, a.addr, a.port)); // rfc8684:A6
-            self.subflows.signal(
-                self.level,
+            flight.signal(
                 i,
                 MptcpOption::AddAddr(AddAddr {
                     echo: false,
@@ -293,48 +253,72 @@ impl Conn {
         }
     }
 
-    /// The peer announces an address, or echoes ours. // rfc8684:A1,A6,A7,A9
-    pub(crate) fn on_add_addr(&mut self, i: SubflowIdx, add: &AddAddr, cx: &mut Cx<'_>) {
-        if add.echo {
-            cx.count.add_addr_echo_received += 1;
-            self.paths.announcements.0.retain(|a| a.id != add.addr_id);
-            self.paths
-                .notify_manager(pm::Event::Echoed { id: add.addr_id }, cx);
-            return;
-        }
-        let expected = self
-            .handshake
-            .keys
-            .pair()
-            .map(|keys| mac::add_addr(keys.reversed(), add.addr_id, add.addr, add.port));
-        let proven =
-            matches!((expected, add.hmac), (Some(want), Some(got)) if mac::equal(&want, &got));
-        if !proven {
-            cx.count.add_addr_bad_hmac += 1;
-            return;
-        }
-        self.proven(i, cx);
-        let carried_port = self.subflows[i].endpoint.tuple.remote.port();
+    /// The peer echoes the announcement of our address. // rfc8684:A9
+    pub(crate) fn on_add_addr_echo(&mut self, id: AddrId, cx: &mut Cx<'_>) {
+        cx.count.add_addr_echo_received += 1;
+        self.announcements.0.retain(|a| a.id != id);
+        self.notify_manager(pm::Event::Echoed { id }, cx);
+    }
+
+    /// The peer announces an address, with a valid HMAC. // rfc8684:A1,A6,A7
+    pub(crate) fn on_add_addr(
+        &mut self,
+        flight: &mut Flight<'_>,
+        events: &mut Events,
+        i: SubflowIdx,
+        add: &AddAddr,
+        cx: &mut Cx<'_>,
+    ) {
         let event = pm::Event::Advertised {
             id: add.addr_id,
             addr: add.addr,
             port: add.port,
-            carried_port,
+            carried_port: flight.subflows[i].endpoint.tuple.remote.port(),
         };
-        let known = self.paths.notify_manager(event, cx);
+        let known = self.notify_manager(event, cx);
         match known {
             pm::Noted::Accepted => cx.count.add_addr_accepted += 1,
             pm::Noted::Ignored => cx.count.add_addr_ignored += 1,
         }
         cx.count.add_addr_echo_sent += 1;
-        self.subflows
-            .signal(self.level, i, MptcpOption::AddAddr(add.to_echo()));
+        flight.signal(i, MptcpOption::AddAddr(add.to_echo()));
         if known == pm::Noted::Accepted {
-            self.events.push(EventKind::AddressAnnounced {
+            events.push(EventKind::AddressAnnounced {
                 id: add.addr_id,
                 addr: add.addr,
                 port: add.port,
             });
+        }
+    }
+}
+
+impl Conn {
+    /// Executes the path manager's actions, and sends announcements that are due.
+    pub(in crate::conn) fn follow_manager(&mut self, cx: &mut Cx<'_>) {
+        let role = self.handshake.role;
+        while let Some(action) = self
+            .paths
+            .manager
+            .as_mut()
+            .and_then(|manager| manager.poll(cx.now))
+        {
+            self.paths.carry_out(
+                &mut Flight::new(&mut self.subflows, &mut self.send, self.level),
+                role,
+                action,
+                cx,
+            );
+        }
+        // Called for every segment, and nearly always for nothing.
+        if self.paths.announcements.0.is_empty() || !self.joins().may_join() {
+            return;
+        }
+        if let Some(keys) = self.handshake.keys.pair() {
+            self.paths.announce_due(
+                &mut Flight::new(&mut self.subflows, &mut self.send, self.level),
+                keys,
+                cx,
+            );
         }
     }
 }

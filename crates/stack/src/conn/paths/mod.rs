@@ -39,10 +39,10 @@ impl Paths {
 /// A controller inside the connection, and its commands.
 #[derive(Debug, Default)]
 pub(crate) struct PathController {
-    controller: Option<Box<Controller>>,
-    orders: VecDeque<crate::api::Command>,
+    pub(in crate::conn) controller: Option<Box<Controller>>,
+    pub(in crate::conn) orders: VecDeque<crate::api::Command>,
     /// Subflows requested before the connection could have any.
-    early: Vec<NewSubflow>,
+    pub(in crate::conn) early: Vec<NewSubflow>,
 }
 
 impl PathController {

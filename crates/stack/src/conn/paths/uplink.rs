@@ -11,11 +11,20 @@ use core::net::IpAddr;
 
 use crate::api::{EventKind, IfaceId, Path};
 use crate::conn::Conn;
+use crate::conn::events::Events;
 use crate::conn::paths::Paths;
+use crate::conn::send::flight::Flight;
 use crate::conn::subflow::liveness::Uplink;
 use crate::conn::subflow::table::Subflows;
 use crate::conn::types::{Cx, SubflowIdx};
 use crate::pm;
+
+/// What the host reports of an interface or an address concerns the path manager, the subflows there and the controllers.
+pub(crate) struct Uplinks<'a> {
+    pub(in crate::conn) paths: &'a mut Paths,
+    pub(in crate::conn) flight: Flight<'a>,
+    pub(in crate::conn) events: &'a mut Events,
+}
 
 impl Paths {
     /// Records the public address of one behind a NAT.
@@ -62,72 +71,88 @@ impl Subflows {
     }
 }
 
-impl Conn {
-    /// An address accepts joins of the peer and keeps its subflows; no new subflow is opened from it.
-    pub(crate) fn local_passive(&mut self, path: &Path, cx: &mut Cx<'_>) {
+impl Uplinks<'_> {
+    /// A local address is usable, or its priority or MTU changed.
+    pub(crate) fn up(&mut self, path: &Path, cx: &mut Cx<'_>) {
         self.paths.note_outside(path);
-        self.paths.follow_address(&mut self.subflows, path, cx);
+        self.paths.follow_address(self.flight.subflows, path, cx);
+        self.paths.notify_manager(
+            pm::Event::LocalUp {
+                iface: path.iface,
+                addr: path.addr,
+                backup: path.backup,
+            },
+            cx,
+        );
+        self.events.push_to_controller(&EventKind::LocalUp {
+            iface: path.iface,
+            addr: path.addr,
+            backup: path.backup,
+        });
+        self.works(path, cx);
+    }
+
+    /// An address accepts joins of the peer and keeps its subflows; no new subflow is opened from it.
+    pub(crate) fn passive(&mut self, path: &Path, cx: &mut Cx<'_>) {
+        self.paths.note_outside(path);
+        self.paths.follow_address(self.flight.subflows, path, cx);
         let (iface, addr) = (path.iface, path.addr);
         self.paths
             .notify_manager(pm::Event::LocalPassive { iface, addr }, cx);
-        self.uplink_works(path, cx);
+        self.works(path, cx);
     }
 
     /// No packet can leave from an address at present: its subflows are potentially failed. // rfc8684:R4
-    pub(crate) fn local_stalled(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
+    pub(crate) fn stalled(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
         self.paths
             .notify_manager(pm::Event::LocalStalled { iface, addr }, cx);
         self.events
             .push_to_controller(&EventKind::LocalDown { iface, addr });
-        for i in self.subflows.indices() {
-            if self.subflows.is_at(i, iface, addr) {
-                self.uplink_fails(i, Uplink::Stalled, cx);
+        for i in self.flight.subflows.indices() {
+            if self.flight.subflows.is_at(i, iface, addr) {
+                self.fails(i, Uplink::Stalled, cx);
             }
         }
     }
 
     /// A local address is gone: it is withdrawn, and its subflows end where another subflow works. // rfc8684:A16,A19
-    pub(crate) fn local_down(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
+    pub(crate) fn down(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
         self.paths.outside.retain(|(inside, _)| *inside != addr);
         self.paths
             .notify_manager(pm::Event::LocalDown { iface, addr }, cx);
         self.events
             .push_to_controller(&EventKind::LocalDown { iface, addr });
-        for i in self.subflows.indices() {
-            if !self.subflows.is_at(i, iface, addr) {
+        for i in self.flight.subflows.indices() {
+            if !self.flight.subflows.is_at(i, iface, addr) {
                 continue;
             }
             // A join in its handshake is requested again from an address that exists.
-            match self.subflows[i].is_first() || self.subflows[i].was_up() {
-                true => self.uplink_fails(i, Uplink::NoAddress, cx),
-                false => self
-                    .subflows
-                    .address_gone(&mut self.send, self.level, i, cx),
+            match self.flight.subflows[i].is_first() || self.flight.subflows[i].was_up() {
+                true => self.fails(i, Uplink::NoAddress, cx),
+                false => self.flight.address_gone(i, cx),
             }
         }
     }
 
     /// Reinjects on others at once what a subflow had in flight.
-    fn uplink_fails(&mut self, i: SubflowIdx, uplink: Uplink, cx: &mut Cx<'_>) {
-        self.subflows[i].liveness.uplink = uplink;
-        self.subflows.dirty = true;
-        self.schedule.forget();
-        self.subflows
-            .becomes_stale(&mut self.send, self.level, i, cx);
-        self.subflows.refresh_sample(i);
+    fn fails(&mut self, i: SubflowIdx, uplink: Uplink, cx: &mut Cx<'_>) {
+        self.flight.subflows[i].liveness.uplink = uplink;
+        self.flight.subflows.dirty = true;
+        self.flight.becomes_stale(i, cx);
+        self.flight.subflows.refresh_sample(i);
     }
 
     /// Subflows of an address can send again, or their packets take another route: they retransmit at once.
-    pub(in crate::conn) fn uplink_works(&mut self, path: &Path, cx: &mut Cx<'_>) {
-        for i in self.subflows.indices() {
-            if !self.subflows.is_at(i, path.iface, path.addr) {
+    fn works(&mut self, path: &Path, cx: &mut Cx<'_>) {
+        for i in self.flight.subflows.indices() {
+            if !self.flight.subflows.is_at(i, path.iface, path.addr) {
                 continue;
             }
-            let sf = &mut self.subflows[i];
+            let sf = &mut self.flight.subflows[i];
             sf.tcp.set_mss(cx.now, path.mss());
             match core::mem::replace(&mut sf.liveness.uplink, Uplink::Works) {
-                Uplink::Works => self.subflows.retransmit_now(i, cx),
-                Uplink::Stalled | Uplink::NoAddress => self.uplink_recovers(i, cx),
+                Uplink::Works => self.flight.subflows.retransmit_now(i, cx),
+                Uplink::Stalled | Uplink::NoAddress => self.recovers(i, cx),
             }
         }
     }
@@ -135,18 +160,28 @@ impl Conn {
     /// What was in flight is considered lost and retransmitted now. With nothing in flight, the subflow is restored. A peer that
     /// has been sending is informed by an ACK, which also reports what arrived (a keepalive, whose sequence number is old, does
     /// neither for it); the keepalive probes whether the peer is there.
-    fn uplink_recovers(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        self.subflows.dirty = true;
-        self.schedule.forget();
-        let sf = &mut self.subflows[i];
+    fn recovers(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+        self.flight.subflows.dirty = true;
+        let sf = &mut self.flight.subflows[i];
         if sf.tcp.on_path_restored(cx.now) {
             sf.liveness.retried_at = Some(cx.now);
             cx.count.subflow_hinted += 1;
         } else {
             sf.tcp.force_ack();
             sf.tcp.probe_liveness(cx.now);
-            self.recovers(i, cx);
+            self.flight.recovers(self.paths, i, cx);
         }
-        self.subflows.refresh_sample(i);
+        self.flight.subflows.refresh_sample(i);
+    }
+}
+
+impl Conn {
+    /// Its paths, for a report of the host.
+    pub(crate) fn uplinks(&mut self) -> Uplinks<'_> {
+        Uplinks {
+            paths: &mut self.paths,
+            flight: Flight::new(&mut self.subflows, &mut self.send, self.level),
+            events: &mut self.events,
+        }
     }
 }

@@ -14,10 +14,11 @@ use crate::conn::Conn;
 use crate::conn::dss::Numbers;
 use crate::conn::dss::mapping::{Noted, RxMapping};
 use crate::conn::dss::offset::Offset;
+use crate::conn::dss::reset_reason::mptcp_specific;
 use crate::conn::fallback::decide::{Event, Others};
 use crate::conn::handshake::mp_capable::capable_of;
-use crate::conn::level::Level;
 use crate::conn::recv::queue::{Placed, ReceiveQueue};
+use crate::conn::send::flight::Flight;
 use crate::conn::send::queue::SendQueue;
 use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::subflow::table::Subflows;
@@ -111,34 +112,22 @@ impl Subflows {
         let sf = &self[i];
         self.is_whole_stream(recv, i) && sf.unmapped.held.is_none() && self.is_contiguous(send, i)
     }
+}
 
-    /// A mapping has a checksum exactly if that was negotiated; else its subflow is reset. // rfc8684:D2,D3
-    fn checksum_as_agreed(
-        &mut self,
-        numbers: &Numbers,
-        send: &mut SendQueue,
-        level: Level,
-        i: SubflowIdx,
-        checksum: Option<u16>,
-        cx: &mut Cx<'_>,
-    ) -> bool {
-        if checksum.is_some() == numbers.checksum {
-            return true;
-        }
+impl Flight<'_> {
+    /// A mapping came with a checksum that was not negotiated, or without the one that was. // rfc8684:D2,D3
+    fn reset_for_checksum_presence(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         cx.count.dss_checksum_presence += 1;
-        self.reset_subflow(
-            send,
-            level,
-            i,
-            SubflowEnd::ProtocolError,
-            crate::conn::dss::reset_reason::mptcp_specific(),
-            cx,
-        );
-        false
+        self.reset_subflow(i, SubflowEnd::ProtocolError, mptcp_specific(), cx);
     }
 }
 
 impl Numbers {
+    /// A mapping has a checksum exactly if that was negotiated. // rfc8684:D2,D3
+    fn has_checksum_as_agreed(&self, checksum: Option<u16>) -> bool {
+        checksum.is_some() == self.checksum
+    }
+
     /// The mapping's checksum matches its bytes. // rfc8684:D9
     fn is_intact(&self, m: &RxMapping) -> bool {
         self.rx.is_some_and(|numbers| {
@@ -176,7 +165,15 @@ impl Conn {
             match option {
                 // Segmentation offload and middleboxes duplicate options; the first one counts. // rfc8684:G6
                 MptcpOption::Dss(found) => dss = dss.or(Some(*found)),
-                MptcpOption::AddAddr(add) => self.on_add_addr(i, add, cx),
+                MptcpOption::AddAddr(add) if add.echo => {
+                    self.paths.on_add_addr_echo(add.addr_id, cx)
+                }
+                MptcpOption::AddAddr(add) if self.handshake.keys.authenticate(add) => {
+                    self.proven(i, cx);
+                    let flight = &mut Flight::new(&mut self.subflows, &mut self.send, self.level);
+                    self.paths.on_add_addr(flight, &mut self.events, i, add, cx);
+                }
+                MptcpOption::AddAddr(_) => cx.count.add_addr_bad_hmac += 1,
                 MptcpOption::RemoveAddr(remove) => {
                     self.paths.on_remove_addr(&mut self.events, remove, cx)
                 }
@@ -206,21 +203,16 @@ impl Conn {
             // It replaces a DSS. // rfc8684:C11
             self.subflows[i].evidence.data_came_mapped |= !seg.payload.is_empty();
             self.proven(i, cx);
-            if self.subflows.checksum_as_agreed(
-                &self.numbers,
-                &mut self.send,
-                self.level,
-                i,
-                mapping.checksum,
-                cx,
-            ) {
+            if self.numbers.has_checksum_as_agreed(mapping.checksum) {
                 self.subflows.note_mapping(&self.opts, i, mapping, cx);
+            } else {
+                self.flight().reset_for_checksum_presence(i, cx);
             }
         }
         let mapped = mapping.is_some() || dss.is_some_and(|dss| dss.mapping.is_some());
         self.subflows[i].evidence.data_came_mapped |= mapped && !seg.payload.is_empty();
         self.subflows[i].evidence.data_was_acked |= dss.is_some() && outcome.acked > 0;
-        self.subflows.takes_over(&mut self.send, self.level, i, cx);
+        self.flight().takes_over(i, cx);
         if !seg.options.mptcp.is_empty() {
             self.subflows.options_pass(i);
         }
@@ -370,14 +362,8 @@ impl Conn {
         }
         let at = numbers.place(mapping.dsn, self.recv.next());
         self.numbers.peer_long = matches!(mapping.dsn, MapDsn::Long(_)); // rfc8684:D19
-        if !self.subflows.checksum_as_agreed(
-            &self.numbers,
-            &mut self.send,
-            self.level,
-            i,
-            mapping.checksum,
-            cx,
-        ) {
+        if !self.numbers.has_checksum_as_agreed(mapping.checksum) {
+            self.flight().reset_for_checksum_presence(i, cx);
             return;
         }
         let Some(at) = at else {

@@ -9,6 +9,7 @@ use manypath_wire::tcp::mptcp::MptcpOption;
 use crate::api::{CloseCause, Role, SubflowEnd};
 use crate::conn::Conn;
 use crate::conn::fallback::decide::Event;
+use crate::conn::send::flight::Flight;
 use crate::conn::send::queue::FinState;
 use crate::conn::subflow::acked_by::AckedBy;
 use crate::conn::subflow::handshake::HandshakeState;
@@ -96,8 +97,10 @@ impl Conn {
         if let Verdict::Rejected(why) = outcome.verdict {
             cx.count.segment_unacceptable += u64::from(why != Reject::Closed);
             cx.count.option_unacceptable_segment += u64::from(!seg.options.mptcp.is_empty());
-            if why == Reject::Reset {
-                self.probe_after_reset(i, cx.now);
+            // A RST that may be forged (RFC 5961 section 3.2). If the peer sent it just before its address went, the challenge ACK is not
+            // answered, and a pure receiver would wait for ever: the subflow is probed.
+            if why == Reject::Reset && self.subflows[i].carries_data() && self.may_replace() {
+                self.subflows[i].liveness.receiver_probe.probe_now(cx.now);
             }
             return why == Reject::Handshake;
         }
@@ -116,7 +119,10 @@ impl Conn {
         if outcome.established {
             self.on_established(i, seg, cx);
         } else if !seg.header.flags.syn() {
-            self.join_confirmed(i, cx);
+            let flight = &mut Flight::new(&mut self.subflows, &mut self.send, self.level);
+            if flight.join_confirmed(&self.opts, i, cx) {
+                self.better_than_failing(cx);
+            }
         }
         if outcome.acked > 0 || outcome.fin_acked {
             self.on_subflow_acked(i, has_data_ack(seg), cx);
@@ -126,7 +132,10 @@ impl Conn {
         if outcome.verdict == Verdict::OldDuplicate {
             self.take_repeated_infinite(i, seg, cx);
         }
-        self.on_received(i, outcome.arrival.in_order().is_some(), cx);
+        let payload = outcome.arrival.in_order().is_some();
+        if self.subflows.on_received(i, payload, cx) && self.may_replace() {
+            self.subflows.begin_to_watch(cx.now);
+        }
         self.subflows.on_plain_probe_answer(i, seg);
         let again = outcome.verdict == Verdict::OldDuplicate && outcome.arrival.duplicate;
         self.fallback
@@ -191,15 +200,16 @@ impl Conn {
             (HandshakeState::CapableSynAck, _) | (HandshakeState::Plain, Role::Responder) => {
                 self.on_third_ack(i, seg, cx)
             }
-            (HandshakeState::JoinSyn { .. }, _) => self.handshake.join_answered(
-                &mut self.send,
-                &mut self.subflows,
-                self.level,
-                i,
-                seg,
-                cx,
-            ),
-            (HandshakeState::JoinSynAck { .. }, _) => self.join_proved(i, seg, cx),
+            (HandshakeState::JoinSyn { .. }, _) => {
+                let flight = &mut Flight::new(&mut self.subflows, &mut self.send, self.level);
+                self.handshake.join_answered(flight, i, seg, cx);
+            }
+            (HandshakeState::JoinSynAck { .. }, _) => {
+                let flight = &mut Flight::new(&mut self.subflows, &mut self.send, self.level);
+                if self.handshake.join_proved(flight, &self.opts, i, seg, cx) {
+                    self.better_than_failing(cx);
+                }
+            }
             (
                 HandshakeState::CapableAck
                 | HandshakeState::CapableKeys
@@ -234,7 +244,11 @@ impl Conn {
             .take_if(|upto| upto.before_eq(subflow_una));
         sf.maps.release_retained();
         if (sf.is_stale() || sf.liveness.potentially_failed) && sf.tcp.backoffs() == 0 {
-            self.recovers(i, cx);
+            Flight::new(&mut self.subflows, &mut self.send, self.level).recovers(
+                &mut self.paths,
+                i,
+                cx,
+            );
         }
         if !self.level.is_multipath() {
             self.fallback.withheld_answered(&mut self.subflows, i);

@@ -450,9 +450,7 @@ impl Conn {
         let Some((mut plan, source)) = self.settle(i, plan, offered) else {
             // The flight and the mappings disagree: an internal error, and this subflow cannot be repaired.
             debug_assert!(false, "payload in flight without a mapping");
-            self.subflows.reset_subflow(
-                &mut self.send,
-                self.level,
+            self.flight().reset_subflow(
                 i,
                 SubflowEnd::ProtocolError,
                 crate::conn::dss::reset_reason::mptcp_specific(),

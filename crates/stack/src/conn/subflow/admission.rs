@@ -10,9 +10,7 @@ use alloc::vec::Vec;
 
 use manypath_tcp::time::{Duration, Instant};
 
-use crate::api::SubflowEnd;
-use crate::conn::Conn;
-use crate::conn::dss::reset_reason::lack_of_resources;
+use crate::api::{ConnOptions, SubflowEnd};
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::admission_round::Round;
 use crate::conn::subflow::handshake::HandshakeState;
@@ -87,7 +85,7 @@ fn decide(answers: Option<Answers>, may_ask: bool) -> JoinVerdict {
 
 impl Subflows {
     /// The subflow to evict for another one, and why it ends: an unresponsive one, or a backup for one that is none.
-    fn to_evict(&self, to_backup: bool) -> Option<(SubflowIdx, SubflowEnd)> {
+    pub(in crate::conn) fn to_evict(&self, to_backup: bool) -> Option<(SubflowIdx, SubflowEnd)> {
         if let Some(silent) = self.silent_subflow() {
             return Some((silent, SubflowEnd::TimedOut));
         }
@@ -185,98 +183,66 @@ impl Subflows {
             sf.tcp.probe(cx.now);
         }
     }
-}
 
-impl Conn {
+    /// A free ID, whatever the limit. There is none beside 256 others.
+    pub(crate) fn free_name(&self) -> Option<SubflowId> {
+        // IDs are not reused at once, so that late events of an ended subflow cannot be mistaken.
+        (0..=u8::MAX)
+            .map(|step| SubflowId(self.next_id.wrapping_add(step)))
+            .find(|id| self.find(*id).is_none())
+    }
+
+    /// A free ID for one more subflow, within the connection's limit. // rfc8684:J19
+    pub(crate) fn free_subflow(&self, opts: &ConnOptions) -> Option<SubflowId> {
+        let has_room = self.len() < usize::from(opts.max_subflows);
+        if has_room { self.free_name() } else { None }
+    }
+
     /// Whether a join is admitted.
-    pub(crate) fn admit_join(&self, now: Instant) -> JoinVerdict {
-        if self.free_subflow().is_some() {
+    pub(crate) fn admit_join(&self, opts: &ConnOptions, now: Instant) -> JoinVerdict {
+        if self.free_subflow(opts).is_some() {
             return JoinVerdict::Free;
         }
-        if let Some(i) = self.subflows.stale_join(now) {
+        if let Some(i) = self.stale_join(now) {
             return JoinVerdict::Of(i);
         }
         // One join at a time may be beyond the limit, ours and the peer's counted together.
-        if self.subflows.len() > usize::from(self.opts.max_subflows) {
+        if self.len() > usize::from(opts.max_subflows) {
             return JoinVerdict::Waits;
         }
         // Either is over in a moment.
         let passing = |sf: &Subflow| is_half_open(sf) || sf.closing.reset_with.is_some();
-        if self.subflows.iter().any(passing) {
+        if self.iter().any(passing) {
             return JoinVerdict::Waits;
         }
-        let answers = self.subflows.admission.0.map(|round| Answers {
+        let answers = self.admission.0.map(|round| Answers {
             since: now.since(round.began),
             ends: round.ends().since(round.began),
-            silent: self.subflows.silent_subflow().is_some(),
+            silent: self.silent_subflow().is_some(),
         });
-        decide(
-            answers,
-            self.subflows.not_received_lately(now).next().is_some(),
-        )
+        decide(answers, self.not_received_lately(now).next().is_some())
     }
 
     /// An id for a join of our own: within the limit, or one beyond it where a subflow is unresponsive, or only a backup, which is
     /// evicted when the join is up.
-    pub(crate) fn name_for_own_join(&self, backup: bool) -> Option<SubflowId> {
-        let one_beyond = self.subflows.len() == usize::from(self.opts.max_subflows);
-        match one_beyond && self.subflows.to_evict(backup).is_some() {
-            true => self.subflows.free_name(),
-            false => self.free_subflow(),
-        }
-    }
-
-    /// A join has authenticated. If it was one beyond the limit, it evicts a subflow that is unresponsive to this
-    /// moment, or a backup. `false` if there is none: then this join is refused, and a later one need not be.
-    pub(crate) fn evicts_for(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) -> bool {
-        let staying = |sf: &&Subflow| sf.closing.reset_with.is_none();
-        let taken = self.subflows.iter().filter(staying).count();
-        if taken <= usize::from(self.opts.max_subflows) {
-            return true;
-        }
-        match self
-            .subflows
-            .to_evict(self.subflows[i].endpoint.backup_here)
-        {
-            Some((other, end)) => {
-                cx.count.subflow_evicted += 1;
-                // If it only seemed dead, the RST informs the peer.
-                self.subflows.reset_subflow(
-                    &mut self.send,
-                    self.level,
-                    other,
-                    end,
-                    lack_of_resources(),
-                    cx,
-                );
-                true
-            }
-            None => {
-                cx.count.join_refused += 1;
-                // One of our own may be made again.
-                self.subflows.reset_subflow(
-                    &mut self.send,
-                    self.level,
-                    i,
-                    SubflowEnd::Replaced,
-                    lack_of_resources(),
-                    cx,
-                );
-                false
-            }
+    pub(crate) fn name_for_own_join(&self, opts: &ConnOptions, backup: bool) -> Option<SubflowId> {
+        let one_beyond = self.len() == usize::from(opts.max_subflows);
+        match one_beyond && self.to_evict(backup).is_some() {
+            true => self.free_name(),
+            false => self.free_subflow(opts),
         }
     }
 
     /// Drops the join that has to make room, or probes the subflows that may have to.
-    pub(crate) fn room_for_join(&mut self, cx: &mut Cx<'_>) {
-        match self.admit_join(cx.now) {
+    pub(crate) fn room_for_join(&mut self, opts: &ConnOptions, cx: &mut Cx<'_>) {
+        match self.admit_join(opts, cx.now) {
             JoinVerdict::Of(i) => {
                 cx.count.join_evicted += 1;
-                let sf = &mut self.subflows[i];
+                let sf = &mut self[i];
                 sf.closing.end.get_or_insert(SubflowEnd::TimedOut);
                 sf.tcp.forget();
             }
-            JoinVerdict::Ask => self.subflows.probe_for_admission(cx),
+            JoinVerdict::Ask => self.probe_for_admission(cx),
             JoinVerdict::Free | JoinVerdict::Beyond | JoinVerdict::Waits | JoinVerdict::None => {}
         }
     }

@@ -192,11 +192,14 @@ fn a_mapping_has_a_checksum_exactly_if_that_was_negotiated() {
     ] {
         let mut bench = Bench::new(2, negotiated);
         let checksum = present.then_some(7);
-        let found = bench.with(|conn, cx| {
-            let (subflows, send) = (&mut conn.subflows, &mut conn.send);
-            subflows.checksum_as_agreed(&conn.numbers, send, conn.level, JOINED, checksum, cx)
-        });
-        assert_eq!(found, agreed);
+        let numbers = bench.conn.numbers.rx.expect("keys are exchanged");
+        let mapping = Mapping {
+            dsn: MapDsn::Long(numbers.dsn(at(0)).get()),
+            ssn: Ssn::new(1),
+            len: 4,
+            checksum,
+        };
+        bench.with(|conn, cx| conn.on_mapping(JOINED, &mapping, false, cx));
         let end = bench.conn.subflows[JOINED].closing.end;
         assert_eq!(end.is_none(), agreed, "{negotiated} {present}");
     }
