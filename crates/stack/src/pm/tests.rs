@@ -194,12 +194,31 @@ fn full_mesh_joins_every_pair_of_one_family() {
         Noted::Accepted
     );
     let expected = [
-        "10.0.0.1 > 192.0.2.9:80", // rfc8684:A5: the port of the subflow that carried the announcement
         "10.1.0.1 > 192.0.2.1:80",
-        "10.1.0.1 > 192.0.2.9:80",
         "2001:db8:1::1 > [2001:db8::9]:8080",
+        "10.0.0.1 > 192.0.2.9:80", // rfc8684:A5: the port of the subflow that carried the announcement
+        "10.1.0.1 > 192.0.2.9:80",
     ];
     assert_eq!(bench.opened(), expected);
+}
+
+#[test]
+fn where_places_are_few_each_uplink_has_a_subflow_before_one_has_two() {
+    let limits = Limits {
+        subflows: 2,
+        ..Limits::default()
+    };
+    let config = Config {
+        open_wait: Duration::ZERO,
+        limits,
+        ..Config::new(Policy::FullMesh)
+    };
+    let mut bench = Bench::with(config);
+    bench.cell_up();
+    // Known before anything is opened, as from a server with two addresses.
+    bench.advertise(1, "192.0.2.9", None);
+    bench.tell(Event::Ready);
+    assert_eq!(bench.opened(), ["10.1.0.1 > 192.0.2.1:80"]);
 }
 
 #[test]
@@ -590,10 +609,10 @@ fn the_peer_can_forbid_its_first_address_and_port() {
     bench.advertise(1, "192.0.2.9", None);
     bench.advertise(2, "192.0.2.1", Some(8080));
     let expected = [
-        "10.0.0.1 > 192.0.2.9:80",
-        "10.0.0.1 > 192.0.2.1:8080",
         "10.1.0.1 > 192.0.2.9:80",
+        "10.0.0.1 > 192.0.2.9:80",
         "10.1.0.1 > 192.0.2.1:8080",
+        "10.0.0.1 > 192.0.2.1:8080",
     ];
     assert_eq!(bench.opened(), expected);
     let mut ports = Bench::new(Policy::Ndiffports(4));
@@ -660,14 +679,14 @@ fn a_removal_is_tested_and_stops_new_subflows() {
     );
     let probes = [
         Action::Probe {
-            subflow: SubflowId(1),
+            subflow: SubflowId(2),
         },
         Action::Probe {
             subflow: SubflowId(3),
         },
     ];
     assert_eq!(bench.act(), probes);
-    bench.end(SubflowId(1), SubflowEnd::AddressGone);
+    bench.end(SubflowId(2), SubflowEnd::AddressGone);
     bench.wait(Duration::from_secs(3600));
     assert_eq!(bench.act(), []);
 }
@@ -774,11 +793,11 @@ fn an_address_that_proves_itself_costs_nothing() {
     bench.advertise(1, "192.0.2.9", None);
     assert_eq!(
         bench.opened(),
-        ["10.0.0.1 > 192.0.2.9:80", "10.1.0.1 > 192.0.2.1:80"]
+        ["10.1.0.1 > 192.0.2.1:80", "10.0.0.1 > 192.0.2.9:80"]
     );
     assert_eq!(bench.last_reason(), Some(Reason::BudgetSpent));
     bench.tell(Event::Up {
-        subflow: SubflowId(1),
+        subflow: SubflowId(2),
     });
     assert_eq!(bench.opened(), ["10.1.0.1 > 192.0.2.9:80"]);
 }

@@ -295,15 +295,19 @@ impl Ledger {
 
     /// How many subflows there are or will be between these two, silent ones left out.
     pub fn between(&self, local_id: AddrId, remote: SocketAddr) -> usize {
-        let live = self
-            .live
-            .iter()
-            .filter(|live| live.local_id == local_id && live.remote == remote && !live.silent);
-        let issued = self
-            .issued
-            .iter()
-            .filter(|issued| **issued == (local_id, remote));
-        live.count() + issued.count()
+        self.count(|local, to| local == local_id && to == remote)
+    }
+
+    /// How many there are or will be from this address of ours, silent ones left out.
+    pub(in crate::pm) fn from(&self, local_id: AddrId) -> usize {
+        self.count(|local, _| local == local_id)
+    }
+
+    fn count(&self, counts: impl Fn(AddrId, SocketAddr) -> bool) -> usize {
+        let live = self.live.iter().filter(|live| !live.silent);
+        let live = live.filter(|live| counts(live.local_id, live.remote));
+        let issued = self.issued.iter();
+        live.count() + issued.filter(|(local, to)| counts(*local, *to)).count()
     }
 
     /// A subflow between these two does not answer.

@@ -1,5 +1,7 @@
 //! One subflow for each pair of a local address and an address of the peer; lost ones come back.
 
+use alloc::vec::Vec;
+
 use manypath_tcp::time::Instant;
 
 use super::Plan;
@@ -20,20 +22,25 @@ pub(super) fn plan(ledger: &Ledger, now: Instant) -> Plan {
     plan_of(ledger, now, |_, _| true)
 }
 
+/// The first thing to do about pairs without a subflow that `fits` chooses. An uplink that carries nothing comes before a second subflow over one
+/// that does: where there are fewer places than pairs, they go to as many uplinks as there are.
 fn plan_of(ledger: &Ledger, now: Instant, fits: impl Fn(&Local, &Remote) -> bool) -> Plan {
-    let mut plan = Plan::default();
+    let mut missing: Vec<(&Local, &Remote)> = Vec::new();
     for local in ledger.locals().iter().filter(|local| local.is_up()) {
-        for remote in ledger.remotes() {
-            let same_family = local.addr.is_ipv4() == remote.addr.is_ipv4();
-            let missing = ledger.between(local.id, remote.addr) == 0;
-            if remote.is_connectable()
-                && same_family
-                && missing
+        let wanted = |remote: &&Remote| {
+            remote.is_connectable()
+                && local.addr.is_ipv4() == remote.addr.is_ipv4()
+                && ledger.between(local.id, remote.addr) == 0
                 && fits(local, remote)
-                && plan.want(ledger, now, local, remote, Reason::PairWanted)
-            {
-                return plan;
-            }
+        };
+        missing.extend(ledger.remotes().iter().filter(wanted).map(|remote| (local, remote)));
+    }
+    // Stable: of the same uplink the peer's first address, which is known to work, stays first.
+    missing.sort_by_key(|(local, _)| ledger.from(local.id));
+    let mut plan = Plan::default();
+    for (local, remote) in missing {
+        if plan.want(ledger, now, local, remote, Reason::PairWanted) {
+            break;
         }
     }
     plan
