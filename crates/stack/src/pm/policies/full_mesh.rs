@@ -33,7 +33,13 @@ fn plan_of(ledger: &Ledger, now: Instant, fits: impl Fn(&Local, &Remote) -> bool
                 && ledger.between(local.id, remote.addr) == 0
                 && fits(local, remote)
         };
-        missing.extend(ledger.remotes().iter().filter(wanted).map(|remote| (local, remote)));
+        missing.extend(
+            ledger
+                .remotes()
+                .iter()
+                .filter(wanted)
+                .map(|remote| (local, remote)),
+        );
     }
     // Stable: of the same uplink the peer's first address, which is known to work, stays first.
     missing.sort_by_key(|(local, _)| ledger.from(local.id));
