@@ -71,7 +71,7 @@ impl Rack {
     /// Steps 2, 3 and the first half of 4: takes in what an acknowledgement reported. `una` and `nxt` are the flight's edges
     /// after it.
     pub fn on_ack(&mut self, report: &AckReport, una: SeqNum, nxt: SeqNum) {
-        if let Some(found) = report.newest {
+        for found in [report.newest, report.proven].into_iter().flatten() {
             if self.newest.is_none_or(|old| found.is_after(&old)) {
                 self.newest = Some(found);
             }
@@ -88,9 +88,10 @@ impl Rack {
         }
     }
 
-    /// What counted as the newest delivery was taken for a retransmission's, and it was the original's.
-    pub fn forget_newest(&mut self) {
-        self.newest = None;
+    /// What counted as the newest delivery was taken for a retransmission's, and it was the original's. `proven`: of this
+    /// retransmission a duplicate report says that it arrived as well.
+    pub fn forget_newest(&mut self, proven: Option<Newest>) {
+        self.newest = proven;
     }
 
     /// A fast retransmission proved needless, so the original was only late: what reordering is, although its proof arrived

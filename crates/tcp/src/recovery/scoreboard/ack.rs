@@ -2,7 +2,7 @@
 
 use manypath_wire::seq::SeqNum;
 
-use super::{AckInfo, AckReport, Control, Entry, FREE_CUTS, Flight, Newest, State};
+use super::{AckInfo, AckReport, Control, Entry, FREE_CUTS, Flight, Newest, Repetition, State};
 use crate::recovery::rate::Snapshot;
 use crate::time::Instant;
 
@@ -20,6 +20,8 @@ struct Tally<'a> {
     sacked_once: Option<(Instant, Instant)>,
     /// The youngest sampler state.
     sample: Option<(Snapshot, Instant)>,
+    /// As in [`Flight`].
+    unproven: Option<Repetition>,
 }
 
 impl Tally<'_> {
@@ -65,6 +67,7 @@ impl Tally<'_> {
             let echoed = self.info.echo_before.filter(|_| cumulative);
             let of_the_original = echoed.is_some_and(|before| before <= entry.sent_at);
             if of_the_original || rtt < self.info.min_rtt {
+                self.consider_unproven(entry);
                 return;
             }
         }
@@ -75,6 +78,35 @@ impl Tally<'_> {
         };
         if self.report.newest.is_none_or(|old| newest.is_after(&old)) {
             self.report.newest = Some(newest);
+        }
+    }
+
+    /// Remembers the latest retransmission that does not count as delivered.
+    fn consider_unproven(&mut self, entry: &Entry) {
+        let later = |old: Repetition| entry.sent_at >= old.sent_at;
+        if self.unproven.is_none_or(later) {
+            self.unproven = Some(Repetition {
+                sent_at: entry.sent_at,
+                start: entry.seq,
+                end: entry.end(),
+            });
+        }
+    }
+
+    /// A duplicate report (RFC 2883) of a retransmission whose acknowledgement was taken for its original's: both arrived, so the
+    /// retransmission counts for step 2 after all. A report sooner than any round trip is of an original that the network doubled.
+    fn prove_repetition(&mut self) {
+        let Some((repetition, block)) = self.unproven.zip(self.report.dsack) else {
+            return;
+        };
+        let rtt = self.info.now.since(repetition.sent_at);
+        if repetition.overlaps(block) && rtt >= self.info.min_rtt {
+            self.unproven = None;
+            self.report.proven = Some(Newest {
+                sent_at: repetition.sent_at,
+                end: repetition.end,
+                rtt,
+            });
         }
     }
 
@@ -101,6 +133,12 @@ impl Newest {
     }
 }
 
+impl Repetition {
+    fn overlaps(&self, (start, end): (SeqNum, SeqNum)) -> bool {
+        start.before(self.end) && end.after(self.start)
+    }
+}
+
 impl Flight {
     /// Takes an acknowledgement in. The work is bounded by what it newly reports, whatever its blocks say.
     pub fn on_ack(&mut self, info: &AckInfo<'_>) -> AckReport {
@@ -110,6 +148,7 @@ impl Flight {
             acked_once: None,
             sacked_once: None,
             sample: None,
+            unproven: self.unproven,
         };
         let ack = if info.ack.since(self.una) <= self.outstanding() {
             info.ack
@@ -124,6 +163,8 @@ impl Flight {
         for &(start, end) in &blocks[..count] {
             self.hold(start, end, &mut tally);
         }
+        tally.prove_repetition();
+        self.unproven = tally.unproven;
         let (mut report, sample) = tally.finish();
         report.rate = self
             .sampler

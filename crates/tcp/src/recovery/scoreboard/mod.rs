@@ -102,6 +102,14 @@ pub struct Newest {
     pub rtt: Duration,
 }
 
+/// A retransmission that may have arrived or not: its acknowledgement may be its original's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Repetition {
+    sent_at: Instant,
+    start: SeqNum,
+    end: SeqNum,
+}
+
 /// What an acknowledgement changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AckReport {
@@ -115,6 +123,8 @@ pub struct AckReport {
     pub control: Control,
     /// The newest delivery, for RACK.
     pub newest: Option<Newest>,
+    /// A retransmission acknowledged before, of which a duplicate report now says that it arrived (RFC 2883), for RACK.
+    pub proven: Option<Newest>,
     /// Round-trip time of the oldest segment newly delivered, if none of those acknowledged was sent twice (Karn's rule): for
     /// the retransmission timeout.
     pub rtt: Option<Duration>,
@@ -162,6 +172,8 @@ pub struct Flight {
     touched: SeqNum,
     /// Before this number nothing is lost.
     lost_from: SeqNum,
+    /// The last retransmission that was acknowledged without having counted as delivered itself.
+    unproven: Option<Repetition>,
     sampler: Sampler,
     acked_total: u64,
     sent_total: u64,
@@ -182,6 +194,7 @@ impl Flight {
             fack: isn,
             touched: isn,
             lost_from: isn,
+            unproven: None,
             sampler: Sampler::default(),
             acked_total: 0,
             sent_total: 0,

@@ -201,6 +201,42 @@ fn above_a_hole_an_old_echo_does_not_make_a_retransmission_ambiguous() {
 }
 
 #[test]
+fn a_duplicate_report_tells_that_the_retransmission_arrived() {
+    let head = Some((0, 1_000));
+    // RFC 2883: whether the report comes with the acknowledgement or after it.
+    for (name, with, after, min_rtt, expected) in [
+        ("no report", None, None, 10, [None, None]),
+        ("with it", head, None, 10, [Some(50), None]),
+        ("after it", None, head, 10, [None, Some(50)]),
+        ("once", head, head, 10, [Some(50), None]),
+        ("part of it", None, Some((0, 1)), 10, [None, Some(50)]),
+        ("of another", None, Some((1_000, 2_000)), 10, [None, None]),
+        ("the network doubled it", head, None, 40, [None, None]),
+        ("and then it arrived", head, head, 40, [None, Some(50)]),
+    ] {
+        let mut flight = stream(4);
+        flight.sent_again(at(50), seq(0), MSS);
+        let mut take = |now: u64, report: Option<(u32, u32)>| {
+            let (now, ack, sack) = ack_at(now, 2_000, report.as_slice());
+            let report = flight.on_ack(&AckInfo {
+                now,
+                ack,
+                sack: &sack,
+                echo_before: Some(at(2)),
+                min_rtt: ms(min_rtt),
+            });
+            report.proven.map(|proven| {
+                assert_eq!(proven.end, seq(1_000), "{name}");
+                assert_eq!(proven.rtt, now.since(at(50)), "{name}");
+                proven.sent_at
+            })
+        };
+        let found = [take(65, with), take(95, after)];
+        assert_eq!(found, expected.map(|sent| sent.map(at)), "{name}");
+    }
+}
+
+#[test]
 fn late_originals_are_reordering_and_retransmissions_are_not() {
     let mut flight = stream(6);
     assert!(!take(&mut flight, 100, 1_000, &[(2_000, 3_000)]).reordered);

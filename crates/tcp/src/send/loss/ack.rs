@@ -194,7 +194,7 @@ impl LossRecovery {
                 self.flight.unmark_lost();
                 self.head_due = false;
                 let fast = after_recovery || matches!(self.phase, Phase::Recovery { .. });
-                self.detection.on_undo(fast);
+                self.detection.on_undo(fast, report.proven);
                 self.cc.on_undo();
                 self.end_episode();
                 self.phase = Phase::Open;
@@ -231,7 +231,7 @@ impl LossRecovery {
     fn detect(&mut self, now: Instant, ack: &AckIn<'_>, report: &AckReport) -> u32 {
         if self.uses_sack() {
             // Where nothing arrived, nothing was overtaken; what only time decides is the timer's.
-            return if report.delivered > 0 {
+            return if report.delivered > 0 || report.proven.is_some() {
                 self.detect_by_time(now)
             } else {
                 0

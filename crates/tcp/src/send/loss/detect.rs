@@ -3,7 +3,7 @@
 use super::newreno::NewReno;
 use super::sack::Sack;
 use crate::recovery::rack::{Rack, View};
-use crate::recovery::scoreboard::{AckReport, Flight};
+use crate::recovery::scoreboard::{AckReport, Flight, Newest};
 use crate::time::Instant;
 use crate::timer::Timer;
 
@@ -66,8 +66,9 @@ impl Detection {
     }
 
     /// A reduction was undone: what was marked was only late. `fast`: fast retransmit, and not a timeout, had marked it.
-    pub(super) fn on_undo(&mut self, fast: bool) {
-        self.rack.forget_newest();
+    /// `proven`: the retransmission that arrived as well.
+    pub(super) fn on_undo(&mut self, fast: bool, proven: Option<Newest>) {
+        self.rack.forget_newest(proven);
         self.reorder_timer.stop();
         if fast {
             self.rack.on_needless_retransmission();

@@ -902,6 +902,44 @@ fn with_in_flight(segments: u32) -> LossRecovery {
     sender
 }
 
+/// What was sent before an outage is known to be lost as soon as the retransmission of the head is known to have arrived: by its
+/// duplicate report, if the head had arrived and only its acknowledgement was late.
+#[test]
+fn a_duplicate_report_after_an_outage_shows_what_was_lost() {
+    let mut sender = with_in_flight(10);
+    let ack = |sender: &mut LossRecovery, now: Instant, upto, sack: &[_], echo| {
+        let before = Instant::from_millis(echo + 1);
+        let ack = AckIn {
+            ack: ISN + upto * MSS,
+            sack,
+            echo: Some(Echo {
+                before,
+                rtt: now.since(Instant::from_millis(echo)),
+            }),
+            duplicate: false,
+            ece: false,
+            app_limited: true,
+        };
+        sender.on_ack(now, &ack, &GroupView::ALONE)
+    };
+    ack(&mut sender, Instant::from_millis(40), 1, &[], 0);
+    let head = ISN + MSS;
+    let timeout = loop {
+        let at = sender.deadline().expect("data is outstanding");
+        if sender.on_timeout(at).rto_fired {
+            break at;
+        }
+    };
+    sender.sent(timeout, head, MSS, Control::default(), Sent::Retransmit);
+    let late = timeout + Duration::from_millis(15);
+    assert!(ack(&mut sender, late, 4, &[], 3).undone);
+    assert_eq!(sender.flight().lost(), 0, "nothing overtook it");
+    let answer = timeout + Duration::from_millis(40);
+    let effect = ack(&mut sender, answer, 4, &[(head, head + MSS)], 3);
+    assert_eq!(effect.reduced, Some(Reduction::Loss));
+    assert_eq!(sender.flight().lost(), 6 * MSS);
+}
+
 #[test]
 fn a_penalty_proves_nothing_of_the_path() {
     let mut sender = with_in_flight(10);
