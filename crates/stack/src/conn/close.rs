@@ -4,15 +4,18 @@
 use manypath_tcp::machine::State;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::ids::Key;
+use manypath_wire::segment::Segment;
 use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
 
 use crate::api::{CloseCause, ConnState, EventKind, StackError, SubflowEnd, SubflowPhase};
 use crate::conn::Conn;
-use crate::conn::dss::reset_reason::interference;
+use crate::conn::dss::reset_reason::{interference, lack_of_resources};
+use crate::conn::events::Events;
+use crate::conn::handshake::Handshake;
 use crate::conn::level::Level;
 use crate::conn::life::{FastCloseWait, Life};
 use crate::conn::recv::queue::ReceiveQueue;
-use crate::conn::send::data_rto::Outstanding;
+use crate::conn::send::data_rto::{DataTimer, Outstanding};
 use crate::conn::send::flight::Flight;
 use crate::conn::send::queue::{FinState, SendQueue};
 use crate::conn::subflow::Subflow;
@@ -164,11 +167,21 @@ impl Flight<'_> {
     }
 }
 
-impl Conn {
+/// What the end of a connection concerns: its streams, its subflows, and what is reported of it.
+pub(crate) struct Ending<'a> {
+    flight: Flight<'a>,
+    recv: &'a mut ReceiveQueue,
+    handshake: &'a Handshake,
+    life: &'a mut Life,
+    data_timer: &'a mut DataTimer,
+    events: &'a mut Events,
+}
+
+impl Ending<'_> {
     /// The application will write no more.
     pub(crate) fn shutdown_write(&mut self) {
-        if self.send.fin.state == FinState::Open {
-            self.send.fin.state = FinState::Queued;
+        if self.flight.send.fin.state == FinState::Open {
+            self.flight.send.fin.state = FinState::Queued;
             self.life.closed_second = self.recv.finished();
         }
     }
@@ -191,7 +204,7 @@ impl Conn {
 
     pub(in crate::conn) fn skip_unread(&mut self, now: Instant) {
         self.life.released = true;
-        self.send.watch_orphan(&mut self.life, now);
+        self.flight.send.watch_orphan(self.life, now);
         self.life.bytes_at_release = self.recv.next();
         self.recv.skip();
     }
@@ -201,17 +214,17 @@ impl Conn {
         let unanswered = |sf: &Subflow| sf.tcp.state() == State::SynSent;
         self.life.closed.is_none()
             && !self.handshake.is_established()
-            && self.subflows.iter().all(unanswered)
+            && self.flight.subflows.iter().all(unanswered)
     }
 
     /// Nothing is sent: the peer knows of no connection, and an answer that comes late gets a RST.
     fn stop_connecting(&mut self, cx: &mut Cx<'_>) {
         cx.count.conn_aborted += 1;
-        for sf in &mut self.subflows {
+        for sf in self.flight.subflows.iter_mut() {
             sf.closing.end.get_or_insert(SubflowEnd::ConnectionClosed);
             sf.tcp.forget();
         }
-        self.send.clear();
+        self.flight.send.clear();
         self.recv.clear();
         self.finish(CloseCause::Aborted, cx);
     }
@@ -226,42 +239,42 @@ impl Conn {
             .handshake
             .keys
             .fast_close_option()
-            .filter(|_| self.level.is_multipath() && self.handshake.is_established());
+            .filter(|_| self.flight.level.is_multipath() && self.handshake.is_established());
         let handshake_is_complete = |i: &SubflowIdx| {
             matches!(
-                self.subflows[*i].handshake.state,
+                self.flight.subflows[*i].handshake.state,
                 HandshakeState::Done | HandshakeState::CapableKeys
             )
         };
         let chosen = option
-            .and_then(|_| self.subflows.best_subflow())
+            .and_then(|_| self.flight.subflows.best_subflow())
             .filter(handshake_is_complete);
         let unspecified = MptcpOption::Reset(Reset {
             transient: false,
             reason: ResetReason::Unspecified,
         });
-        let why = option.or(Some(unspecified).filter(|_| self.level.is_multipath()));
-        for i in self.subflows.indices() {
+        let why = option.or(Some(unspecified).filter(|_| self.flight.level.is_multipath()));
+        for i in self.flight.subflows.indices() {
             if Some(i) != chosen {
-                self.flight()
+                self.flight
                     .reset_subflow(i, SubflowEnd::ConnectionClosed, why, cx);
             }
         }
         if chosen.is_some() {
-            self.send.cut();
+            self.flight.send.cut();
         } else {
-            self.send.clear();
+            self.flight.send.clear();
         }
-        self.send.withdraw_fin();
+        self.flight.send.withdraw_fin();
         self.recv.clear();
         match (chosen, option) {
             (Some(i), Some(_)) => {
-                let rto = self.subflows[i].tcp.rto();
+                let rto = self.flight.subflows[i].tcp.rto();
                 self.life.fast_close = Some(FastCloseWait {
                     at: cx.now + rto,
                     repeats: 0,
                 });
-                self.subflows.send_fast_close(i, cx);
+                self.flight.subflows.send_fast_close(i, cx);
                 self.finish(CloseCause::Aborted, cx);
             }
             _ => self.finish(CloseCause::Aborted, cx),
@@ -274,6 +287,7 @@ impl Conn {
             return;
         };
         let Some(i) = self
+            .flight
             .subflows
             .best_subflow()
             .filter(|_| self.handshake.keys.remote.is_some())
@@ -282,13 +296,13 @@ impl Conn {
             return;
         };
         if wait.repeats < FAST_CLOSE_REPEATS {
-            let rto = self.subflows[i].tcp.rto();
+            let rto = self.flight.subflows[i].tcp.rto();
             let repeats = wait.repeats + 1;
             self.life.fast_close = Some(FastCloseWait {
                 at: cx.now + rto.times(1 << repeats),
                 repeats,
             });
-            self.subflows.send_fast_close(i, cx);
+            self.flight.subflows.send_fast_close(i, cx);
         } else {
             self.reset_for_fast_close(i, cx);
         }
@@ -299,7 +313,7 @@ impl Conn {
         self.life.fast_close = None;
         cx.count.fastclose_sent += 1;
         let option = self.handshake.keys.fast_close_option();
-        self.flight()
+        self.flight
             .reset_subflow(i, SubflowEnd::ConnectionClosed, option, cx);
     }
 
@@ -317,10 +331,203 @@ impl Conn {
         }
         cx.count.fastclose_received += 1;
         self.life.fast_close = None;
-        self.flight().close_all(cx);
+        self.flight.close_all(cx);
         self.finish(CloseCause::ResetByPeer, cx);
     }
 
+    /// Without a subflow left that came up, a connection that is not closed waits for a new one, for as
+    /// long as `stays` says if joins are possible. // rfc8684:D4,F10
+    fn last_subflow_gone(&mut self, end: SubflowEnd, stays: Option<Duration>, cx: &mut Cx<'_>) {
+        if self.life.closed.is_some() {
+            return;
+        }
+        let both_done =
+            self.recv.finished() && matches!(self.flight.send.fin.state, FinState::Acked);
+        let plain_done = !self.flight.level.is_multipath()
+            && end == SubflowEnd::Finished
+            && self.recv.finished();
+        if both_done || plain_done {
+            self.finish(CloseCause::Finished, cx);
+            return;
+        }
+        // A DATA_FIN without Data ACK may not have arrived, and the peer waits for a join. // rfc8684:F2
+        let plain = !self.flight.level.is_multipath();
+        let all_said = matches!(self.flight.send.fin.state, FinState::Acked)
+            || plain && self.recv.finished() && self.flight.send.una() == self.flight.send.end();
+        if let Some(stays) = stays.filter(|_| !(self.life.released && all_said)) {
+            // Break before make: the connection outlives its subflows for a while. // rfc8684:F10
+            self.life.close_timeout.get_or_insert(cx.now + stays);
+            return;
+        }
+        if !self.flight.subflows.is_empty() {
+            return;
+        }
+        let cause = match end {
+            SubflowEnd::Refused => CloseCause::Refused,
+            SubflowEnd::TimedOut => CloseCause::TimedOut,
+            SubflowEnd::Unreachable => CloseCause::Unreachable,
+            // No RST came: our address of the only path went before another path could be made.
+            SubflowEnd::AddressGone => CloseCause::NoSubflow,
+            SubflowEnd::ConnectionClosed => CloseCause::Aborted,
+            // The end of a subflow is not that of the stream, which may lack something. // rfc8684:F10
+            SubflowEnd::Finished if self.recv.finished() => CloseCause::Finished,
+            _ => CloseCause::ResetByPeer,
+        };
+        self.finish(cause, cx);
+    }
+
+    /// The connection is over; reported once.
+    pub(crate) fn finish(&mut self, cause: CloseCause, cx: &mut Cx<'_>) {
+        if self.life.closed.is_some() {
+            return;
+        }
+        self.life.closed = Some(cause);
+        self.life.orphan_until = Some(cx.now + ORPHAN);
+        self.data_timer.stop();
+        match cause {
+            CloseCause::Finished => cx.count.conn_finished += 1,
+            CloseCause::ResetByPeer | CloseCause::Refused => cx.count.conn_reset += 1,
+            CloseCause::TimedOut | CloseCause::NoSubflow | CloseCause::Unreachable => {
+                cx.count.conn_timed_out += 1
+            }
+            CloseCause::Aborted => {}
+        }
+        self.events.push(EventKind::Closed(cause));
+    }
+
+    /// Ends an overdue connection: released by the application, or with subflows whose path is dead.
+    pub(crate) fn linger_due(&mut self, cx: &mut Cx<'_>) {
+        if self.life.orphan_until.is_none_or(|until| until > cx.now) {
+            return;
+        }
+        if self.life.closed.is_none() {
+            // While the peer acknowledges what was written, it may finish. After an abort this runs again.
+            if self.flight.send.una() > self.life.acked_at_release {
+                self.flight.send.watch_orphan(self.life, cx.now);
+            } else {
+                self.abort(cx);
+            }
+            return;
+        }
+        self.life.orphan_until = None;
+        self.flight.close_all(cx);
+    }
+
+    /// Answers the peer's FIN on a subflow with ours, once it has nothing in flight; on the last one only
+    /// when nothing has to be sent to the peer any more. // rfc8684:F4,F7
+    pub(in crate::conn) fn answer_fins(&mut self, failing: bool) {
+        // While an MP_FAIL is unanswered, the FIN may be that of a stream that continues as TCP. // rfc8684:B9
+        if !self.flight.level.is_multipath() || failing || self.life.fast_close.is_some() {
+            return;
+        }
+        for i in self.flight.subflows.indices() {
+            let sf = &self.flight.subflows[i];
+            if sf.was_queried() || sf.closing.fin_waits.is_some() {
+                continue;
+            }
+            if sf.closing.peer_finished
+                && sf.maps.tx.is_empty()
+                && (self.flight.send.owes_nothing(self.recv) || self.flight.subflows.has_other(i))
+            {
+                self.flight.subflows[i].closing.finish = true;
+            }
+        }
+    }
+
+    /// The application removes a subflow; one that is not up yet is reset.
+    pub(crate) fn remove_subflow(
+        &mut self,
+        id: SubflowId,
+        end: SubflowEnd,
+        cx: &mut Cx<'_>,
+    ) -> Result<(), StackError> {
+        let i = self
+            .flight
+            .subflows
+            .find(id)
+            .ok_or(StackError::NoSuchHandle)?;
+        // The last one carries what is left. // rfc8684:F4
+        let needed =
+            !self.flight.subflows.has_other(i) && !self.flight.send.owes_nothing(self.recv);
+        if needed || !self.flight.level.is_multipath() {
+            return Err(StackError::InvalidState);
+        }
+        match self.flight.subflows[i].phase() {
+            SubflowPhase::Handshake | SubflowPhase::PreEstablished => {
+                self.flight.reset_subflow(i, end, None, cx);
+            }
+            SubflowPhase::Established | SubflowPhase::Closing => self.flight.finish_subflow(i, end),
+        }
+        Ok(())
+    }
+
+    /// Its peer does not finish the handshake, and others need the place. Nothing is sent: to a client whose SYN/ACK was
+    /// lost a RST is a refusal, while it would repeat its SYN and be accepted (RFC 4987 section 3.4).
+    pub(crate) fn give_up(&mut self, cx: &mut Cx<'_>) {
+        self.skip_unread(cx.now);
+        for sf in self.flight.subflows.iter_mut() {
+            sf.closing.end.get_or_insert(SubflowEnd::TimedOut);
+            sf.tcp.forget();
+        }
+        self.flight.send.clear();
+        self.recv.clear();
+        self.finish(CloseCause::TimedOut, cx);
+    }
+
+    /// Ends it for lack of resources, at once and without waiting for an answer. // rfc8684:T1
+    pub(crate) fn shed(&mut self, cx: &mut Cx<'_>) {
+        let why = lack_of_resources().filter(|_| self.flight.level.is_multipath());
+        for i in self.flight.subflows.indices() {
+            self.flight
+                .reset_subflow(i, SubflowEnd::ConnectionClosed, why, cx);
+        }
+        self.flight.send.clear();
+        self.recv.clear();
+        self.finish(CloseCause::Aborted, cx);
+    }
+
+    /// A RST ends only this subflow, unless it has MP_FASTCLOSE. // rfc8684:S1
+    pub(in crate::conn) fn on_reset(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) {
+        cx.count.subflow_reset_by_peer += 1;
+        let handshake = !self.flight.subflows[i].was_up() && !self.handshake.is_established();
+        let (mut fast_close, mut changed) = (None, false);
+        let (mut reason, mut transient) = (None, false);
+        for option in seg.options.mptcp.iter() {
+            match option {
+                MptcpOption::FastClose(close) => fast_close = Some(close.key),
+                // Its data goes to the other subflows, or to the next one. // rfc8684:B6,B7
+                MptcpOption::Fail(_) => {
+                    cx.count.fail_received += 1;
+                    changed = true;
+                }
+                MptcpOption::Reset(why) => {
+                    // rfc8684:T1,T2,T3
+                    cx.count.tcprst_received += 1;
+                    reason = Some(why.reason);
+                    transient = why.transient;
+                }
+                MptcpOption::Capable(_) | MptcpOption::Join(_) | MptcpOption::Dss(_) => {}
+                MptcpOption::AddAddr(_) | MptcpOption::RemoveAddr(_) | MptcpOption::Prio(_) => {}
+                MptcpOption::Private(_) => {}
+            }
+        }
+        let end = if handshake {
+            SubflowEnd::Refused
+        } else if changed {
+            SubflowEnd::Checksum
+        } else {
+            SubflowEnd::ResetByPeer { reason, transient }
+        };
+        self.flight.subflows[i].closing.end.get_or_insert(end);
+        if let Some(key) = fast_close {
+            self.on_fast_close(key, cx);
+        } else if !self.flight.level.is_multipath() && self.life.closed.is_none() && !handshake {
+            self.finish(CloseCause::ResetByPeer, cx);
+        }
+    }
+}
+
+impl Conn {
     /// Removes a dead subflow.
     pub(crate) fn remove_ended(&mut self, i: SubflowIdx, end: SubflowEnd, cx: &mut Cx<'_>) {
         let end = self.subflows[i].closing.end.unwrap_or(end);
@@ -395,66 +602,10 @@ impl Conn {
                 .probe_after_refusal(sf.stats.opened, token_unknown, cx.now);
         }
         if !self.subflows.iter().any(Subflow::was_up) {
-            self.last_subflow_gone(end, cx);
+            let may_join = self.joins().may_join();
+            let stays = may_join.then_some(self.opts.break_before_make);
+            self.ending().last_subflow_gone(end, stays, cx);
         }
-    }
-
-    /// Without a subflow left that came up, a connection that is not closed waits for a new one. // rfc8684:D4,F10
-    fn last_subflow_gone(&mut self, end: SubflowEnd, cx: &mut Cx<'_>) {
-        if self.life.closed.is_some() {
-            return;
-        }
-        let both_done = self.recv.finished() && matches!(self.send.fin.state, FinState::Acked);
-        let plain_done =
-            !self.level.is_multipath() && end == SubflowEnd::Finished && self.recv.finished();
-        if both_done || plain_done {
-            self.finish(CloseCause::Finished, cx);
-            return;
-        }
-        // A DATA_FIN without Data ACK may not have arrived, and the peer waits for a join. // rfc8684:F2
-        let plain = !self.level.is_multipath();
-        let all_said = matches!(self.send.fin.state, FinState::Acked)
-            || plain && self.recv.finished() && self.send.una() == self.send.end();
-        if self.joins().may_join() && !(self.life.released && all_said) {
-            // Break before make: the connection outlives its subflows for a while. // rfc8684:F10
-            let until = cx.now + self.opts.break_before_make;
-            self.life.close_timeout.get_or_insert(until);
-            return;
-        }
-        if !self.subflows.is_empty() {
-            return;
-        }
-        let cause = match end {
-            SubflowEnd::Refused => CloseCause::Refused,
-            SubflowEnd::TimedOut => CloseCause::TimedOut,
-            SubflowEnd::Unreachable => CloseCause::Unreachable,
-            // No RST came: our address of the only path went before another path could be made.
-            SubflowEnd::AddressGone => CloseCause::NoSubflow,
-            SubflowEnd::ConnectionClosed => CloseCause::Aborted,
-            // The end of a subflow is not that of the stream, which may lack something. // rfc8684:F10
-            SubflowEnd::Finished if self.recv.finished() => CloseCause::Finished,
-            _ => CloseCause::ResetByPeer,
-        };
-        self.finish(cause, cx);
-    }
-
-    /// The connection is over; reported once.
-    pub(crate) fn finish(&mut self, cause: CloseCause, cx: &mut Cx<'_>) {
-        if self.life.closed.is_some() {
-            return;
-        }
-        self.life.closed = Some(cause);
-        self.life.orphan_until = Some(cx.now + ORPHAN);
-        self.data_timer.stop();
-        match cause {
-            CloseCause::Finished => cx.count.conn_finished += 1,
-            CloseCause::ResetByPeer | CloseCause::Refused => cx.count.conn_reset += 1,
-            CloseCause::TimedOut | CloseCause::NoSubflow | CloseCause::Unreachable => {
-                cx.count.conn_timed_out += 1
-            }
-            CloseCause::Aborted => {}
-        }
-        self.events.push(EventKind::Closed(cause));
     }
 
     /// Advances the close after anything that may have affected it.
@@ -467,7 +618,7 @@ impl Conn {
             // FINs are sent when nothing is outstanding on any subflow; a DATA_FIN never waits for one. // rfc8684:F5,F6,F9
             let done = self.recv.finished() && self.send.fin.state == FinState::Acked;
             if done {
-                self.finish(CloseCause::Finished, cx);
+                self.ending().finish(CloseCause::Finished, cx);
                 self.flight().finish_subflows(cx);
             } else if self.handshake.is_established() && self.send.owes_fin() {
                 // Before the keys are here it cannot be sent.
@@ -476,12 +627,14 @@ impl Conn {
                     self.subflows[i].tcp.force_ack();
                 }
             }
-        } else if self.send.fin.state == FinState::Queued
-            && self.send.all_sent()
-            && !self.sends_final_byte(cx)
-        {
+        } else if self.send.fin.state == FinState::Queued && self.send.all_sent() {
+            // Where the final byte has to signal the fallback, the FIN waits for it.
+            let owed = self.owes_final_byte();
             for sf in &mut self.subflows {
-                sf.closing.finish = true;
+                match owed {
+                    true => sf.tcp.probe_liveness(cx.now),
+                    false => sf.closing.finish = true,
+                }
             }
         }
         // The peer still sends to an application that is gone: abort.
@@ -489,7 +642,7 @@ impl Conn {
             && self.life.closed.is_none()
             && self.recv.next() > self.life.bytes_at_release
         {
-            self.abort(cx);
+            self.ending().abort(cx);
         }
     }
 
@@ -502,48 +655,6 @@ impl Conn {
         {
             let end = self.subflows[i].closing.end.unwrap_or(SubflowEnd::Finished);
             self.remove_ended(i, end, cx);
-        }
-    }
-
-    /// Ends an overdue connection: released by the application, or with subflows whose path is dead.
-    pub(crate) fn linger_due(&mut self, cx: &mut Cx<'_>) {
-        if self.life.orphan_until.is_none_or(|until| until > cx.now) {
-            return;
-        }
-        if self.life.closed.is_none() {
-            // While the peer acknowledges what was written, it may finish. After an abort this runs again.
-            if self.send.una() > self.life.acked_at_release {
-                self.send.watch_orphan(&mut self.life, cx.now);
-            } else {
-                self.abort(cx);
-            }
-            return;
-        }
-        self.life.orphan_until = None;
-        self.flight().close_all(cx);
-    }
-
-    /// Answers the peer's FIN on a subflow with ours, once it has nothing in flight; on the last one only
-    /// when nothing has to be sent to the peer any more. // rfc8684:F4,F7
-    pub(in crate::conn) fn answer_fins(&mut self) {
-        // While an MP_FAIL is unanswered, the FIN may be that of a stream that continues as TCP. // rfc8684:B9
-        if !self.level.is_multipath()
-            || self.fallback.checksum_failure.is_some()
-            || self.life.fast_close.is_some()
-        {
-            return;
-        }
-        for i in self.subflows.indices() {
-            let sf = &self.subflows[i];
-            if sf.was_queried() || sf.closing.fin_waits.is_some() {
-                continue;
-            }
-            if sf.closing.peer_finished
-                && sf.maps.tx.is_empty()
-                && (self.send.owes_nothing(&self.recv) || self.subflows.has_other(i))
-            {
-                self.subflows[i].closing.finish = true;
-            }
         }
     }
 
@@ -599,28 +710,16 @@ impl Conn {
         }
     }
 
-    /// The application removes a subflow; one that is not up yet is reset.
-    pub(crate) fn remove_subflow(
-        &mut self,
-        id: SubflowId,
-        end: SubflowEnd,
-        cx: &mut Cx<'_>,
-    ) -> Result<(), StackError> {
-        let i = self.subflows.find(id).ok_or(StackError::NoSuchHandle)?;
-        // The last one carries what is left. // rfc8684:F4
-        let needed = !self.subflows.has_other(i) && !self.send.owes_nothing(&self.recv);
-        if needed || !self.level.is_multipath() {
-            return Err(StackError::InvalidState);
+    /// Its streams and subflows, to end them.
+    pub(crate) fn ending(&mut self) -> Ending<'_> {
+        Ending {
+            flight: Flight::new(&mut self.subflows, &mut self.send, self.level),
+            recv: &mut self.recv,
+            handshake: &self.handshake,
+            life: &mut self.life,
+            data_timer: &mut self.data_timer,
+            events: &mut self.events,
         }
-        match self.subflows[i].phase() {
-            SubflowPhase::Handshake | SubflowPhase::PreEstablished => {
-                self.flight().reset_subflow(i, end, None, cx);
-            }
-            SubflowPhase::Established | SubflowPhase::Closing => {
-                self.flight().finish_subflow(i, end)
-            }
-        }
-        Ok(())
     }
 }
 

@@ -5,6 +5,8 @@ use manypath_tcp::time::{Duration, Instant};
 
 use crate::api::{ConnOptions, SubflowEnd};
 use crate::conn::Conn;
+use crate::conn::dss::Numbers;
+use crate::conn::recv::queue::ReceiveQueue;
 use crate::conn::send::data_rto::{DataTimer, Outstanding};
 use crate::conn::send::flight::Flight;
 use crate::conn::send::queue::{FinState, SendQueue};
@@ -88,6 +90,12 @@ impl Subflows {
             }
         }
     }
+
+    /// Payload arrived on some subflow since the data-level timer was started.
+    fn received_meanwhile(&self, data_timer: &DataTimer) -> bool {
+        let began = data_timer.began();
+        began.is_some_and(|began| self.watch.last_payload > began)
+    }
 }
 
 impl Flight<'_> {
@@ -121,6 +129,64 @@ impl Flight<'_> {
             }
         }
     }
+
+    /// Only the DATA_FIN is not acknowledged, which no data carries: where options do not pass without data, the FIN of the
+    /// last subflow serves for it. Nothing would be sent after it. // rfc8684:F4,B13
+    pub(in crate::conn) fn finish_with_data_fin(
+        &mut self,
+        recv: &ReceiveQueue,
+        numbers: &Numbers,
+        data_timer: &DataTimer,
+    ) {
+        let subflows = &*self.subflows;
+        let all_there = self.send.una() == self.send.next() && !recv.has_holes();
+        let alone = subflows.indices().find(|i| subflows.is_alone(*i));
+        let last = alone.filter(|i| all_there && subflows[*i].carries_data());
+        // While the peer's data arrives, the Data ACK may be queued behind it, and the peer would continue without this subflow
+        // as soon as it has another.
+        let last = last.filter(|_| recv.finished() || !subflows.received_meanwhile(data_timer));
+        // Where there were others, or may be for the peer by our MP_JOIN, it cannot take the FIN for the end of the stream. Nothing
+        // could follow it: neither data, nor our answer if the peer falls back.
+        let sent = self.send.end() > numbers.tx_start;
+        let others = subflows.joined || subflows.has_pre_established();
+        let last = last.filter(|_| !(others && sent) || data_timer.repeats_in_vain());
+        // A peer that may lack our keys would take it for the end of a TCP connection.
+        if let Some(i) = last.filter(|i| subflows[*i].peer_has_keys()) {
+            self.subflows[i].closing.finish = true;
+        }
+    }
+
+    /// The peer responds and lacks only the DATA_FIN, which was sent for two time-outs. Each subflow on which it responds ends
+    /// by a FIN, which makes a peer act on a DATA_FIN that it recorded and did not act on, as Linux (6.18) may. The DATA_FIN is
+    /// repeated by itself as well. // rfc8684:F2,F4
+    fn finish_for_unanswered_fin(&mut self, recv: &ReceiveQueue, data_timer: &DataTimer) {
+        let due = self.send.lacks_data_fin_only() && self.send.fin_is_unanswered();
+        // The other direction continues while the peer's data arrives.
+        let receiving = !recv.finished() && self.subflows.received_meanwhile(data_timer);
+        if !due || receiving || self.subflows.has_pre_established() {
+            return;
+        }
+        for i in self.subflows.indices() {
+            // A peer that may lack our keys would take it for the end of a TCP connection.
+            let known = self.subflows[i].peer_has_keys() || self.subflows.joined;
+            self.subflows[i].closing.finish |=
+                known && self.subflows.was_received_meanwhile(data_timer, i);
+        }
+    }
+
+    /// A DATA_FIN sent by itself has no Data ACK: where there were other subflows, each is probed, so that the next time-out
+    /// shows on which ones the peer responds. // rfc8684:F2
+    fn probe_where_fin_is_unanswered(
+        &mut self,
+        numbers: &Numbers,
+        data_timer: &DataTimer,
+        now: Instant,
+    ) {
+        let sent = self.send.end() > numbers.tx_start;
+        if self.subflows.joined && sent && self.send.lacks_data_fin_only() {
+            self.subflows.probe_all(data_timer, now);
+        }
+    }
 }
 
 impl Conn {
@@ -138,72 +204,6 @@ impl Conn {
         } else if subflow_acked_only {
             self.data_timer
                 .start_at_latest(now, self.subflows.subflow_acked_data_rto(&self.send));
-        }
-    }
-
-    /// Only the DATA_FIN is not acknowledged, which no data carries: where options do not pass without data, the FIN of the
-    /// last subflow serves for it. Nothing would be sent after it. // rfc8684:F4,B13
-    pub(in crate::conn) fn finish_with_data_fin(&mut self) {
-        let all_there = self.send.una() == self.send.next() && !self.recv.has_holes();
-        let alone = self.subflows.indices().find(|i| self.subflows.is_alone(*i));
-        let last = alone.filter(|i| all_there && self.subflows[*i].carries_data());
-        // While the peer's data arrives, the Data ACK may be queued behind it, and the peer would continue without this subflow
-        // as soon as it has another.
-        let last_payload = self
-            .data_timer
-            .began()
-            .is_some_and(|began| self.subflows.watch.last_payload > began);
-        let last = last.filter(|_| self.recv.finished() || !last_payload);
-        // Where there were others, or may be for the peer by our MP_JOIN, it cannot take the FIN for the end of the stream. Nothing
-        // could follow it: neither data, nor our answer if the peer falls back.
-        let sent = self.send.end() > self.numbers.tx_start;
-        let others = self.subflows.joined || self.subflows.has_pre_established();
-        let last = last.filter(|_| !(others && sent) || self.data_timer.repeats_in_vain());
-        // A peer that may lack our keys would take it for the end of a TCP connection.
-        let known = |i: &SubflowIdx| {
-            self.subflows[*i].evidence.data_was_acked || self.subflows[*i].evidence.data_came_mapped
-        };
-        if let Some(i) = last
-            .filter(known)
-            .filter(|_| self.fallback.checksum_failure.is_none())
-        {
-            self.subflows[i].closing.finish = true;
-        }
-    }
-
-    /// The peer responds and lacks only the DATA_FIN, which was sent for two time-outs. Each subflow on which it responds ends
-    /// by a FIN, which makes a peer act on a DATA_FIN that it recorded and did not act on, as Linux (6.18) may. The DATA_FIN is
-    /// repeated by itself as well. // rfc8684:F2,F4
-    fn finish_for_unanswered_fin(&mut self) {
-        let last_payload = || {
-            self.data_timer
-                .began()
-                .is_some_and(|at| self.subflows.watch.last_payload > at)
-        };
-        let due = self.send.lacks_data_fin_only() && self.send.fin_is_unanswered();
-        let settled = self.fallback.checksum_failure.is_none()
-            && !self.fallback.fallback_undecided(&self.subflows)
-            && !self.subflows.has_pre_established();
-        // The other direction continues while the peer's data arrives.
-        let receiving = !self.recv.finished() && last_payload();
-        if !due || !settled || receiving {
-            return;
-        }
-        for i in self.subflows.indices() {
-            // A peer that may lack our keys would take it for the end of a TCP connection.
-            let known = self.subflows[i].evidence.data_was_acked
-                || self.subflows[i].evidence.data_came_mapped;
-            self.subflows[i].closing.finish |= (known || self.subflows.joined)
-                && self.subflows.was_received_meanwhile(&self.data_timer, i);
-        }
-    }
-
-    /// A DATA_FIN sent by itself has no Data ACK: where there were other subflows, each is probed, so that the next time-out
-    /// shows on which ones the peer responds. // rfc8684:F2
-    fn probe_where_fin_is_unanswered(&mut self, now: Instant) {
-        let others = self.subflows.joined && !self.fallback.fallback_undecided(&self.subflows);
-        if others && self.send.end() > self.numbers.tx_start && self.send.lacks_data_fin_only() {
-            self.subflows.probe_all(&self.data_timer, now);
         }
     }
 
@@ -233,14 +233,20 @@ impl Conn {
             for sf in self.subflows.iter_mut().filter(told) {
                 sf.tcp.force_ack();
             }
-            self.probe_where_fin_is_unanswered(cx.now);
-            Flight::new(&mut self.subflows, &mut self.send, self.level).give_up_unanswered_fin(
-                &self.opts,
-                &self.data_timer,
-                cx,
-            );
-            self.finish_for_unanswered_fin();
-            self.finish_with_data_fin();
+            let failing = self.fallback.checksum_failure.is_some();
+            let undecided = self.fallback.fallback_undecided(&self.subflows);
+            let (recv, numbers, data_timer) = (&self.recv, &self.numbers, &self.data_timer);
+            let flight = &mut Flight::new(&mut self.subflows, &mut self.send, self.level);
+            if !undecided {
+                flight.probe_where_fin_is_unanswered(numbers, data_timer, cx.now);
+            }
+            flight.give_up_unanswered_fin(&self.opts, data_timer, cx);
+            if !undecided {
+                flight.finish_for_unanswered_fin(recv, data_timer);
+            }
+            if !failing {
+                flight.finish_with_data_fin(recv, numbers, data_timer);
+            }
         } else if self.data_outstanding() == Outstanding::Window {
             self.subflows.probe_all(&self.data_timer, cx.now);
         }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use manypath_tcp::time::Instant;
 
-use crate::api::{ConnInfo, ConnOptions, LocalAddress, Mechanisms, PeerAddress};
+use crate::api::{ConnInfo, ConnOptions, LocalAddress, PeerAddress};
 use crate::conn::Conn;
 use crate::conn::paths::Paths;
 use crate::conn::send::queue::SendQueue;
@@ -104,22 +104,6 @@ impl Conn {
         }
     }
 
-    /// Switches mechanisms on and off.
-    fn set_mechanisms(&mut self, mechanisms: Mechanisms) {
-        let grown = self.recv.capacity();
-        let untuned = self.opts.mechanisms.autotune && !mechanisms.autotune;
-        self.opts.mechanisms = mechanisms;
-        if untuned {
-            self.send.untune();
-            if self.limits.accepted {
-                self.recv.set_capacity(grown.max(self.opts.recv_buffer));
-            }
-        }
-        for sf in &mut self.subflows {
-            sf.tcp.set_capping(mechanisms.cap);
-        }
-    }
-
     /// Applies options that can change on an open connection: buffers, scheduler, congestion control, mechanisms, receive algorithm,
     /// no-delay, limits, timeouts.
     pub(crate) fn set_options(&mut self, opts: &ConnOptions, now: Instant) {
@@ -127,7 +111,15 @@ impl Conn {
         self.opts.congestion = opts.congestion;
         self.opts.receive = opts.receive;
         self.recv.arrived.set_algorithm(opts.receive);
-        self.set_mechanisms(opts.mechanisms);
+        let untuned = self.opts.mechanisms.autotune && !opts.mechanisms.autotune;
+        self.opts.mechanisms = opts.mechanisms;
+        if untuned {
+            self.send.untune();
+            if self.limits.accepted {
+                let grown = self.recv.capacity();
+                self.recv.set_capacity(grown.max(self.opts.recv_buffer));
+            }
+        }
         self.opts.nodelay = opts.nodelay;
         self.opts.break_before_make = opts.break_before_make;
         self.opts.max_subflows = opts.max_subflows;
@@ -137,6 +129,7 @@ impl Conn {
         self.recv
             .set_capacity(self.recv.capacity().min(self.opts.recv_buffer));
         for sf in &mut self.subflows {
+            sf.tcp.set_capping(opts.mechanisms.cap);
             sf.tcp.set_nagle(!opts.nodelay);
             sf.tcp.set_congestion(opts.congestion);
             sf.tcp.set_user_timeout(opts.user_timeout);

@@ -7,14 +7,15 @@ use manypath_tcp::machine::reassembly_grant;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::segment::Segment;
 
-use crate::api::{CloseCause, ConnOptions, SubflowEnd};
+use crate::api::ConnOptions;
 use crate::conn::Conn;
 use crate::conn::dss::mapping::RxMaps;
-use crate::conn::dss::reset_reason::lack_of_resources;
+use crate::conn::handshake::Handshake;
+use crate::conn::life::Life;
 use crate::conn::recv::autotune::{Arrivals, first_window};
 use crate::conn::recv::queue::ReceiveQueue;
 use crate::conn::subflow::table::Subflows;
-use crate::conn::types::{Cx, SubflowIdx};
+use crate::conn::types::SubflowIdx;
 use crate::ids::SubflowId;
 
 /// The least rate that counts as progress, in bytes a second: half of what a modem of 1998 carried. One tiny acknowledgement
@@ -124,6 +125,24 @@ impl Limits {
     pub(crate) fn permit_window(&mut self, bytes: u32) {
         self.window_permitted = bytes;
     }
+
+    /// Begins with no larger window than is permitted. None was advertised yet.
+    pub(crate) fn heed_permitted_window(&self, recv: &mut ReceiveQueue) {
+        recv.restrict(self.window_permitted);
+    }
+
+    /// It is not accepted yet: until then it advertises a small window.
+    pub(crate) fn restrict_window(&mut self, recv: &mut ReceiveQueue, bytes: u32) {
+        self.accepted = false;
+        recv.restrict(bytes);
+    }
+
+    /// The application accepted it.
+    pub(crate) fn lift_restriction(&mut self, opts: &ConnOptions, recv: &mut ReceiveQueue) {
+        self.accepted = true;
+        let first = first_window(opts).min(self.window_permitted);
+        recv.set_capacity(first.max(recv.capacity()));
+    }
 }
 
 impl Subflows {
@@ -163,25 +182,33 @@ impl ReceiveQueue {
     pub(crate) fn recv_window_size(&self) -> u32 {
         self.capacity()
     }
+
+    /// Bytes that a peer makes us hold: out of order on its subflows and above them, or not read by the application.
+    pub(crate) fn held_with(&self, subflows: &Subflows) -> usize {
+        self.held() + subflows.reassembly()
+    }
+
+    /// Bytes that the peer may send at once beyond what is held, since a window was advertised for them.
+    pub(crate) fn promised(&self, life: &Life, subflows: &Subflows) -> usize {
+        match life.released || self.finished() {
+            true => 0,
+            false => (self.open() as usize).saturating_sub(subflows.reassembly()),
+        }
+    }
+}
+
+impl Handshake {
+    /// The SYN is the one that opened it, and its handshake continues.
+    pub(crate) fn was_opened_by(&self, subflows: &Subflows, seg: &Segment<'_>) -> bool {
+        let first = subflows.first().filter(|_| !self.is_established());
+        first.is_some_and(|sf| sf.tcp.irs() == seg.header.seq)
+    }
 }
 
 impl Conn {
     /// Bytes of memory in all. Untouched parts of large buffers, which cost an operating system nothing, do not count.
     pub(crate) fn memory(&self) -> usize {
         size_of::<Self>() + self.send.memory() + self.recv.memory() + self.subflows.memory()
-    }
-
-    /// Bytes that a peer makes us hold: out of order on its subflows and above them, or not read by the application.
-    pub(crate) fn held(&self) -> usize {
-        self.recv.held() + self.subflows.reassembly()
-    }
-
-    /// Bytes that the peer may send at once beyond what is held, since a window was advertised for them.
-    pub(crate) fn promised(&self) -> usize {
-        match self.life.released || self.recv.finished() {
-            true => 0,
-            false => (self.recv.open() as usize).saturating_sub(self.subflows.reassembly()),
-        }
     }
 
     /// Records its progress.
@@ -199,7 +226,7 @@ impl Conn {
     pub(crate) fn stuck_since(&self, modest: bool, now: Instant) -> Option<Instant> {
         let waits = !self.handshake.is_established()
             || self.send.queued() > 0
-            || self.held() > 0
+            || self.recv.held_with(&self.subflows) > 0
             || self.subflows.is_empty();
         let advance = &self.limits.advance;
         waits.then(|| {
@@ -211,58 +238,6 @@ impl Conn {
                 advance.kept_at
             }
         })
-    }
-
-    /// Begins with no larger window than is permitted. None was advertised yet.
-    pub(crate) fn heed_permitted_window(&mut self) {
-        self.recv.restrict(self.limits.window_permitted);
-    }
-
-    /// It is not accepted yet: until then it advertises a small window.
-    pub(crate) fn restrict_window(&mut self, bytes: u32) {
-        self.limits.accepted = false;
-        self.recv.restrict(bytes);
-    }
-
-    /// The application accepted it.
-    pub(crate) fn lift_restriction(&mut self) {
-        self.limits.accepted = true;
-        let first = first_window(&self.opts).min(self.limits.window_permitted);
-        self.recv.set_capacity(first.max(self.recv.capacity()));
-    }
-
-    /// The SYN is the one that opened it, and its handshake continues.
-    pub(crate) fn was_opened_by(&self, seg: &Segment<'_>) -> bool {
-        let first = self
-            .subflows
-            .first()
-            .filter(|_| !self.handshake.is_established());
-        first.is_some_and(|sf| sf.tcp.irs() == seg.header.seq)
-    }
-
-    /// Its peer does not finish the handshake, and others need the place. Nothing is sent: to a client whose SYN/ACK was
-    /// lost a RST is a refusal, while it would repeat its SYN and be accepted (RFC 4987 section 3.4).
-    pub(crate) fn give_up(&mut self, cx: &mut Cx<'_>) {
-        self.skip_unread(cx.now);
-        for sf in &mut self.subflows {
-            sf.closing.end.get_or_insert(SubflowEnd::TimedOut);
-            sf.tcp.forget();
-        }
-        self.send.clear();
-        self.recv.clear();
-        self.finish(CloseCause::TimedOut, cx);
-    }
-
-    /// Ends it for lack of resources, at once and without waiting for an answer. // rfc8684:T1
-    pub(crate) fn shed(&mut self, cx: &mut Cx<'_>) {
-        let why = lack_of_resources().filter(|_| self.level.is_multipath());
-        for i in self.subflows.indices() {
-            self.flight()
-                .reset_subflow(i, SubflowEnd::ConnectionClosed, why, cx);
-        }
-        self.send.clear();
-        self.recv.clear();
-        self.finish(CloseCause::Aborted, cx);
     }
 }
 

@@ -235,18 +235,6 @@ impl Conn {
         }
     }
 
-    /// Neither the application nor the network needs it any more.
-    pub(crate) fn is_over(&self) -> bool {
-        self.life.released && self.life.closed.is_some() && self.subflows.is_empty()
-    }
-
-    /// A segment was sent or arrived on a subflow. Algorithms that are not coupled never read the samples.
-    pub(in crate::conn) fn refresh_sample_if_coupled(&mut self, i: types::SubflowIdx) {
-        if self.opts.congestion.is_coupled() {
-            self.subflows.refresh_sample(i);
-        }
-    }
-
     /// Reconciles everything that an input may have affected.
     pub(crate) fn after_input(&mut self, cx: &mut Cx<'_>) {
         self.subflows.dirty = true;
@@ -265,7 +253,8 @@ impl Conn {
         self.note_advance(cx.now);
         self.advance_end(cx);
         if core::mem::take(&mut self.subflows.dirty) {
-            self.answer_fins();
+            let failing = self.fallback.checksum_failure.is_some();
+            self.ending().answer_fins(failing);
             self.remove_closed(cx);
             self.subflows
                 .update_probe_intervals(&self.send, &mut self.paths, cx);

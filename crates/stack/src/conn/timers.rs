@@ -180,9 +180,17 @@ impl Conn {
     fn expire(&mut self, timer: Timer, cx: &mut Cx<'_>) {
         match timer {
             Timer::Of(kind) => self.expire_on_subflows(kind, cx),
-            Timer::Proof => self.proof_due(cx),
+            Timer::Proof => {
+                // The initiator has sent nothing but its keys for a while: it is idle, or its data is lost.
+                self.handshake.proof_until = None;
+                if !self.subflows.is_empty() {
+                    self.proof_overdue(SubflowIdx::FIRST, cx);
+                    self.handshake
+                        .probe_initiator(&mut self.subflows, self.level, cx);
+                }
+            }
             Timer::Admission => self.subflows.admission_due(cx),
-            Timer::FastClose => self.fast_close_due(cx),
+            Timer::FastClose => self.ending().fast_close_due(cx),
             Timer::ChecksumFailure => self.mp_fail_due(cx),
             Timer::Data => {
                 // Data may have been sent on a slower path since it was started. The RTOs are taken without back-off, which would
@@ -200,11 +208,11 @@ impl Conn {
             }
             Timer::Lonely => {
                 self.life.close_timeout = None;
-                self.finish(CloseCause::NoSubflow, cx);
+                self.ending().finish(CloseCause::NoSubflow, cx);
                 // Joins that are under way come too late.
                 self.flight().close_all(cx);
             }
-            Timer::Orphan => self.linger_due(cx),
+            Timer::Orphan => self.ending().linger_due(cx),
             // These follow whatever came, see `after_input`.
             Timer::Announcement | Timer::PathManager | Timer::Controller => {}
         }
@@ -236,7 +244,17 @@ impl Conn {
                 self.handshake
                     .option_retry_due(&mut self.subflows, self.level, cx);
             }
-            Kind::PlainProbe => self.plain_probes_due(cx),
+            Kind::PlainProbe => {
+                for i in self.subflows.indices() {
+                    let flight = &mut Flight::new(&mut self.subflows, &mut self.send, self.level);
+                    if due(&flight.subflows[i])
+                        && flight.plain_probe_due(&self.handshake, &self.numbers, i)
+                    {
+                        self.fall_back_silently(i, cx);
+                        self.subflows.retransmit_now(i, cx);
+                    }
+                }
+            }
             Kind::JoinAck => self.flight().repeat_proofs(cx),
             Kind::AddressProbe => self.flight().probes_due(cx),
             Kind::ReceiverProbe => {
@@ -244,7 +262,15 @@ impl Conn {
                 flight.receiver_probes_due(&mut self.paths, &mut self.events, cx);
             }
             Kind::Held => self.unmapped_due(cx),
-            Kind::AckedBy => self.pep_due(cx),
+            Kind::AckedBy => {
+                for i in self.subflows.indices() {
+                    if due(&self.subflows[i])
+                        && self.subflows.acked_without_options(&self.send, i, cx)
+                    {
+                        self.on_data_never_acked(i, cx);
+                    }
+                }
+            }
         }
     }
 
@@ -267,7 +293,8 @@ impl Conn {
             if worked && outcome.backoffs >= REPLACED_AFTER {
                 self.subflows.wants_replacement(&mut self.paths, i, cx);
             }
-            self.sends_plain_probe(i, cx);
+            let flight = &mut Flight::new(&mut self.subflows, &mut self.send, self.level);
+            flight.sends_plain_probe(&self.handshake, &self.numbers, i, cx);
             self.fallback
                 .withheld_unanswered(&mut self.subflows, i, outcome.backoffs, cx);
             self.flight().nat_expired(i, cx);

@@ -80,7 +80,10 @@ impl Stack {
             Command::Create(wanted) => self.create(slot, &wanted),
             Command::Destroy { subflow, ending } => self.on_slot(slot, |conn, cx| {
                 match ending {
-                    Ending::Fin => conn.remove_subflow(subflow, SubflowEnd::Administrative, cx)?,
+                    Ending::Fin => {
+                        conn.ending()
+                            .remove_subflow(subflow, SubflowEnd::Administrative, cx)?
+                    }
                     Ending::Reset => conn.commands().drop_subflow(subflow, cx)?,
                 }
                 Ok(Done::Done)

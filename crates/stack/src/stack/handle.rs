@@ -115,18 +115,18 @@ impl Stack {
 
     /// Closes our direction after everything written so far; the other one stays open.
     pub fn shutdown_write(&mut self, now: Instant, id: ConnId) -> Result<(), StackError> {
-        self.on_conn(now, id, |conn, _| conn.shutdown_write())
+        self.on_conn(now, id, |conn, _| conn.ending().shutdown_write())
     }
 
     /// Lets go of a connection: what was written is still delivered, what was not read is lost. One that nobody has answered yet
     /// ends at once, whatever was written (RFC 9293 section 3.10.4). The handle is invalid from now on.
     pub fn close(&mut self, now: Instant, id: ConnId) -> Result<(), StackError> {
-        self.on_conn(now, id, Conn::release)
+        self.on_conn(now, id, |conn, cx| conn.ending().release(cx))
     }
 
     /// Ends a connection at once, telling the peer by MP_FASTCLOSE or RST. The handle is invalid from now on.
     pub fn abort(&mut self, now: Instant, id: ConnId) -> Result<(), StackError> {
-        self.on_conn(now, id, Conn::release_and_abort)
+        self.on_conn(now, id, |conn, cx| conn.ending().release_and_abort(cx))
     }
 
     /// Everything there is to know about a connection.
@@ -175,7 +175,8 @@ impl Stack {
         subflow: SubflowId,
     ) -> Result<(), StackError> {
         self.on_conn(now, id, |conn, cx| {
-            conn.remove_subflow(subflow, SubflowEnd::Administrative, cx)
+            conn.ending()
+                .remove_subflow(subflow, SubflowEnd::Administrative, cx)
         })?
     }
 

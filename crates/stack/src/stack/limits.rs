@@ -35,7 +35,10 @@ impl Cost {
     pub(super) fn of(conn: &Conn) -> Self {
         Self {
             held: conn.memory(),
-            promised: conn.promised().saturating_sub(PLAIN_WINDOW as usize),
+            promised: conn
+                .recv
+                .promised(&conn.life, &conn.subflows)
+                .saturating_sub(PLAIN_WINDOW as usize),
         }
     }
 }
@@ -151,7 +154,8 @@ impl Stack {
         let permits = self.permits();
         let entry = self.conns.at(slot).filter(|_| !permits.roomy);
         entry.is_some_and(|entry| {
-            entry.conn.held() > permits.share && !entry.conn.limits.keeps_rate(self.now)
+            entry.conn.recv.held_with(&entry.conn.subflows) > permits.share
+                && !entry.conn.limits.keeps_rate(self.now)
         })
     }
 
@@ -213,7 +217,7 @@ impl Stack {
         }
         for victim in victims.into_iter().take(MOST_SHED) {
             self.counters.conn_evicted_memory += 1;
-            self.with_conn(victim.slot, Conn::shed);
+            self.with_conn(victim.slot, |conn, cx| conn.ending().shed(cx));
             self.charge(victim.slot);
         }
     }
@@ -258,7 +262,7 @@ impl Stack {
         stuck.sort_unstable();
         for (_, slot) in stuck.into_iter().take(MOST_SHED) {
             self.counters.conn_shed += 1;
-            self.with_conn(slot, Conn::shed);
+            self.with_conn(slot, |conn, cx| conn.ending().shed(cx));
             self.charge(slot);
         }
     }

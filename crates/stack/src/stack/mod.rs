@@ -356,10 +356,9 @@ impl Stack {
         let Some(entry) = self.conns.at_mut(slot) else {
             return;
         };
-        let half_open_failed = entry.listener.is_some()
-            && !entry.conn.handshake.is_established()
-            && entry.conn.is_dead();
-        if entry.conn.is_over() || half_open_failed {
+        let half_open = entry.listener.is_some() && !entry.conn.handshake.is_established();
+        // Neither the application nor the network needs it any more.
+        if entry.conn.is_dead() && (entry.conn.life.is_released() || half_open) {
             self.forget(handle, slot);
             return;
         }
@@ -459,7 +458,7 @@ impl Stack {
             } else {
                 // The listener was closed in the meantime: nobody will ever accept it.
                 let mut cx = Cx::new(self.now, &mut self.counters, &mut self.rng);
-                entry.conn.release_and_abort(&mut cx);
+                entry.conn.ending().release_and_abort(&mut cx);
                 entry.to_reconcile = true;
                 entry.conn.subflows.mark_dirty();
             }

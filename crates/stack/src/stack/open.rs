@@ -62,7 +62,9 @@ impl Stack {
             .ok_or(StackError::NoSuchHandle)?;
         self.demux.remove_listener(listener.opts.addr, id.0.index());
         for waiting in listener.waiting() {
-            self.with_conn(waiting.0.index(), Conn::release_and_abort);
+            self.with_conn(waiting.0.index(), |conn, cx| {
+                conn.ending().release_and_abort(cx)
+            });
         }
         Ok(())
     }
@@ -73,7 +75,9 @@ impl Stack {
         self.permit_window(conn.0.index());
         if let Some(entry) = self.conns.get_mut(conn.0) {
             entry.listener = None;
-            entry.conn.lift_restriction();
+            let accepted = &mut *entry.conn;
+            let opts = &accepted.opts;
+            accepted.limits.lift_restriction(opts, &mut accepted.recv);
             self.reconcile_later(conn.0.index());
         }
         Some(conn)
@@ -244,8 +248,8 @@ impl Stack {
         self.permit_window(slot);
         self.with_conn(slot, |conn, cx| {
             match unread {
-                Some(bytes) => conn.restrict_window(bytes),
-                None => conn.heed_permitted_window(),
+                Some(bytes) => conn.limits.restrict_window(&mut conn.recv, bytes),
+                None => conn.limits.heed_permitted_window(&mut conn.recv),
             }
             conn.paths.notify_opening(&endpoint, cx);
             for path in &paths {

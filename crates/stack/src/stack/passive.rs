@@ -8,7 +8,7 @@ use manypath_wire::tcp::mptcp::Capable;
 use super::open::Draft;
 use super::{Stack, SynCookiePolicy};
 use crate::api::{ConnOptions, IfaceId, Mode, Role};
-use crate::conn::{Conn, Unusable, capable_of, usable};
+use crate::conn::{Unusable, capable_of, usable};
 use crate::ids::{ConnId, ListenerId};
 use crate::slab::Handle;
 
@@ -106,7 +106,10 @@ impl Stack {
         let Some((handle, entry)) = self.conns.handle_at(slot).zip(self.conns.at(slot)) else {
             return;
         };
-        let again = entry.conn.was_opened_by(seg);
+        let again = entry
+            .conn
+            .handshake
+            .was_opened_by(&entry.conn.subflows, seg);
         let listener = entry.listener.filter(|_| again);
         if let Some(listener) = listener.and_then(|id| self.listeners.get_mut(id.0)) {
             listener.asked_again(ConnId(handle), self.now);
@@ -121,7 +124,7 @@ impl Stack {
             return false;
         };
         self.counters.half_open_evicted += 1;
-        self.with_conn(stale.0.index(), Conn::give_up);
+        self.with_conn(stale.0.index(), |conn, cx| conn.ending().give_up(cx));
         true
     }
 }

@@ -106,6 +106,8 @@ impl Stack {
             return;
         }
         self.counters.race_lost += 1;
-        self.with_conn(attempt.0.index(), |conn, cx| conn.release_and_abort(cx));
+        self.with_conn(attempt.0.index(), |conn, cx| {
+            conn.ending().release_and_abort(cx)
+        });
     }
 }

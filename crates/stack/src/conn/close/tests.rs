@@ -47,7 +47,7 @@ fn a_closed_connection_is_in_time_wait_while_it_has_subflows_to_finish() {
         (CloseCause::TimedOut, ConnState::Closed),
     ] {
         let mut bench = Bench::new(1, true);
-        bench.with(|conn, cx| conn.finish(cause, cx));
+        bench.with(|conn, cx| conn.ending().finish(cause, cx));
         assert_eq!(bench.conn.state(), state, "{cause:?}");
     }
 }
@@ -56,7 +56,7 @@ fn a_closed_connection_is_in_time_wait_while_it_has_subflows_to_finish() {
 fn an_abort_waits_for_the_answer_to_its_mp_fastclose() {
     // rfc8684:Z1,Z5
     let mut bench = Bench::new(2, true);
-    bench.with(|conn, cx| conn.abort(cx));
+    bench.with(|conn, cx| conn.ending().abort(cx));
     assert_eq!(bench.conn.state(), ConnState::FastCloseWait);
     let resets = bench.conn.subflows.iter();
     let resets = resets.filter(|sf| sf.closing.reset_with.is_some()).count();
@@ -105,7 +105,7 @@ fn the_last_subflow_is_finished_when_everything_has_its_data_ack() {
         fin(&mut bench, own);
         let last = SubflowIdx::FIRST;
         bench.conn.subflows[last].closing.peer_finished = true;
-        bench.conn.answer_fins();
+        bench.conn.ending().answer_fins(false);
         let closing = &bench.conn.subflows[last].closing;
         assert_eq!(closing.finish, finishes, "{written} {own:?} {finished}");
     }
@@ -116,7 +116,7 @@ fn a_subflow_beside_others_is_finished_whatever_is_owed() {
     let mut bench = Bench::new(2, true);
     bench.write(100, 0);
     bench.conn.subflows[SubflowIdx::FIRST].closing.peer_finished = true;
-    bench.conn.answer_fins();
+    bench.conn.ending().answer_fins(false);
     let finish: alloc::vec::Vec<bool> = bench
         .conn
         .subflows

@@ -8,7 +8,7 @@
 //!
 //! Owns the proxy state of joined subflows. Must never judge the first subflow, which falls back to TCP or waits first.
 
-use crate::conn::Conn;
+use crate::conn::send::queue::SendQueue;
 use crate::conn::subflow::acked_by::AckedBy;
 use crate::conn::subflow::table::Subflows;
 use crate::conn::types::{Cx, SubflowIdx};
@@ -26,28 +26,19 @@ impl Subflows {
             };
         }
     }
-}
 
-impl Conn {
-    /// Decides whether it was a proxy. // rfc8684:B3
-    pub(crate) fn pep_due(&mut self, cx: &mut Cx<'_>) {
-        for i in self.subflows.indices() {
-            let sf = &mut self.subflows[i];
-            if sf.evidence.acked_by.deadline().is_none_or(|at| at > cx.now) {
-                continue;
-            }
-            let una = self.send.una();
-            let arrived = sf.evidence.first_end.is_some_and(|end| una >= end);
-            match sf.evidence.acked_by.at_the_end(arrived) {
-                Some(proxy) => {
-                    sf.evidence.acked_by = proxy;
-                    cx.count.subflow_proxied += 1;
-                }
-                None => {
-                    sf.evidence.acked_by = AckedBy::Peer;
-                    self.on_data_never_acked(i, cx);
-                }
-            }
-        }
+    /// A data-level time-out is over. If it was no proxy that acknowledged the data, no options pass: true. // rfc8684:B3
+    pub(crate) fn acked_without_options(
+        &mut self,
+        send: &SendQueue,
+        i: SubflowIdx,
+        cx: &mut Cx<'_>,
+    ) -> bool {
+        let (una, sf) = (send.una(), &mut self[i]);
+        let arrived = sf.evidence.first_end.is_some_and(|end| una >= end);
+        let proxy = sf.evidence.acked_by.at_the_end(arrived);
+        cx.count.subflow_proxied += u64::from(proxy.is_some());
+        sf.evidence.acked_by = proxy.unwrap_or(AckedBy::Peer);
+        proxy.is_none()
     }
 }

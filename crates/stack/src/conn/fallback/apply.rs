@@ -34,7 +34,8 @@ impl Flight<'_> {
 impl Conn {
     /// Something happened on a subflow that may end in fallback: decides what follows, and does it.
     pub(in crate::conn) fn fall_back(&mut self, i: SubflowIdx, event: Event, cx: &mut Cx<'_>) {
-        let action = decide(&self.facts(i), event);
+        let (subflows, send, recv) = (&self.subflows, &self.send, &self.recv);
+        let action = decide(&self.fallback.facts(subflows, send, recv, i), event);
         self.apply(i, action, cx);
     }
 

@@ -12,7 +12,6 @@ use crate::api::FallbackCause;
 use crate::conn::Conn;
 use crate::conn::level::Level;
 use crate::conn::send::queue::FinState;
-use crate::conn::types::Cx;
 
 /// The peer may not know of the fallback: else it signalled it itself.
 pub(in crate::conn) fn peer_may_not_know(level: Level) -> bool {
@@ -38,16 +37,5 @@ impl Conn {
             && !(self.fallback.announce.infinite_sent || self.fallback.final_byte_sent);
         let known = self.handshake.keys.remote.is_some() && !self.subflows.joined;
         peer_may_not_know(self.level) && known && unsaid && last && arrived
-    }
-
-    /// Requests its transmission. True: the FIN waits for it.
-    pub(in crate::conn) fn sends_final_byte(&mut self, cx: &Cx<'_>) -> bool {
-        if !self.owes_final_byte() {
-            return false;
-        }
-        for sf in &mut self.subflows {
-            sf.tcp.probe_liveness(cx.now);
-        }
-        true
     }
 }

@@ -381,7 +381,7 @@ impl Conn {
     /// From now on the peer's subflow order is the stream's order. // rfc8684:B14,B15,D18
     pub(crate) fn on_infinite(&mut self, i: SubflowIdx, mapping: &Mapping, cx: &mut Cx<'_>) {
         if self.life.fast_close.is_some() {
-            self.reset_for_fast_close(i, cx);
+            self.ending().reset_for_fast_close(i, cx);
             return;
         }
         let event = Event::Infinite {

@@ -133,10 +133,10 @@ impl Conn {
 
     /// Options do not pass on a subflow, or no longer.
     pub(crate) fn options_stopped(&mut self, i: SubflowIdx, cause: FallbackCause, cx: &mut Cx<'_>) {
-        if self.held_bytes(i) == Held::Elsewhere {
+        if self.subflows.held_bytes(&self.recv, i) == Held::Elsewhere {
             // Held bytes need not be the stream, so the peer is queried.
             self.settle_unmapped(i, cx);
-        } else if self.held_bytes(i) != Held::Queried {
+        } else if self.subflows.held_bytes(&self.recv, i) != Held::Queried {
             let time = self.subflows.time_since_loss(i, cx.now);
             self.fall_back(i, Event::OptionsStopped { cause, time }, cx);
         }

@@ -16,6 +16,7 @@ use crate::conn::dss::Numbers;
 use crate::conn::dss::offset::{Numbering, Offset};
 use crate::conn::handshake::{FastOpenOutcome, Handshake};
 use crate::conn::recv::queue::Placed;
+use crate::conn::send::flight::Flight;
 use crate::conn::send::queue::SendQueue;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::handshake::HandshakeState;
@@ -132,10 +133,18 @@ impl Conn {
         self.numbers.rx_start = self.recv.next();
         self.subflows[SubflowIdx::FIRST].stats.bytes_received += payload.len() as u64;
         cx.count.bytes_in += payload.len() as u64;
-        self.on_established_for_data(SubflowIdx::FIRST, cx);
+        let flight = &mut Flight::new(&mut self.subflows, &mut self.send, self.level);
+        self.handshake
+            .on_established_for_data(flight, &mut self.events, SubflowIdx::FIRST, cx);
         if advanced > 0 {
             self.events.report_readable(self.handshake.is_established());
         }
-        self.on_came_up(SubflowIdx::FIRST, cx);
+        Flight::new(&mut self.subflows, &mut self.send, self.level).on_came_up(
+            &mut self.life,
+            &mut self.paths,
+            &mut self.events,
+            SubflowIdx::FIRST,
+            cx,
+        );
     }
 }

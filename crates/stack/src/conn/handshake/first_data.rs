@@ -9,7 +9,9 @@
 
 use manypath_wire::segment::Segment;
 
-use crate::conn::Conn;
+use crate::conn::dss::Numbers;
+use crate::conn::handshake::Handshake;
+use crate::conn::send::flight::Flight;
 use crate::conn::subflow::evidence::PlainProbe;
 use crate::conn::subflow::table::Subflows;
 use crate::conn::types::{Cx, SubflowIdx};
@@ -27,44 +29,45 @@ impl Subflows {
     }
 }
 
-impl Conn {
+impl Flight<'_> {
     /// First data was retransmitted repeatedly and never acknowledged at all, although the handshake completed.
-    fn is_unanswered(&self, i: SubflowIdx) -> bool {
+    fn is_unanswered(&self, handshake: &Handshake, numbers: &Numbers, i: SubflowIdx) -> bool {
         let sf = &self.subflows[i];
         let silent = sf.tcp.backoffs() >= SILENT_TIMEOUTS
             && !sf.evidence.data_was_acked
-            && self.send.una() == self.numbers.tx_start
-            && self.send.next() > self.numbers.tx_start;
-        let known = self.handshake.keys.remote.is_some()
-            && sf.is_first()
-            && sf.tcp.state().is_synchronized();
+            && self.send.una() == numbers.tx_start
+            && self.send.next() > numbers.tx_start;
+        let known =
+            handshake.keys.remote.is_some() && sf.is_first() && sf.tcp.state().is_synchronized();
         let only = self.subflows.is_certainly_alone(i) && self.level.is_multipath();
-        silent && known && only && self.subflows.is_contiguous(&self.send, i)
+        silent && known && only && self.subflows.is_contiguous(self.send, i)
     }
 
     /// The RTO expired, and the data is retransmitted: the probe follows it. // rfc8684:B4,H5
-    pub(in crate::conn) fn sends_plain_probe(&mut self, i: SubflowIdx, cx: &Cx<'_>) {
-        if self.is_unanswered(i) {
+    pub(in crate::conn) fn sends_plain_probe(
+        &mut self,
+        handshake: &Handshake,
+        numbers: &Numbers,
+        i: SubflowIdx,
+        cx: &Cx<'_>,
+    ) {
+        if self.is_unanswered(handshake, numbers, i) {
             let sf = &mut self.subflows[i];
             sf.handshake.plain_probe = PlainProbe::Asked(cx.now + sf.tcp.base_rto());
             sf.tcp.probe(cx.now);
         }
     }
 
-    /// The data and the probe have had an RTO. If only the probe was answered, nothing with options gets through.
+    /// The data and the probe have had an RTO. True if only the probe was answered: nothing with options gets through.
     // rfc8684:B4,H5
-    pub(in crate::conn) fn plain_probes_due(&mut self, cx: &mut Cx<'_>) {
-        for i in self.subflows.indices() {
-            let probe = self.subflows[i].handshake.plain_probe;
-            if probe.deadline().is_none_or(|until| until > cx.now) {
-                continue;
-            }
-            self.subflows[i].handshake.plain_probe = PlainProbe::None;
-            let answered = matches!(probe, PlainProbe::Answered(_));
-            if answered && self.is_unanswered(i) {
-                self.fall_back_silently(i, cx);
-                self.subflows.retransmit_now(i, cx);
-            }
-        }
+    pub(in crate::conn) fn plain_probe_due(
+        &mut self,
+        handshake: &Handshake,
+        numbers: &Numbers,
+        i: SubflowIdx,
+    ) -> bool {
+        let probe = core::mem::take(&mut self.subflows[i].handshake.plain_probe);
+        let answered = matches!(probe, PlainProbe::Answered(_));
+        answered && self.is_unanswered(handshake, numbers, i)
     }
 }

@@ -12,7 +12,9 @@ use crate::conn::Conn;
 use crate::conn::dss::Numbers;
 use crate::conn::dss::mapping::RxMapping;
 use crate::conn::dss::offset::Numbering;
+use crate::conn::events::Events;
 use crate::conn::handshake::{Handshake, Keys, Stage};
+use crate::conn::send::flight::Flight;
 use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::subflow::table::Subflows;
 use crate::conn::types::{Cx, SubflowIdx};
@@ -143,6 +145,34 @@ impl Handshake {
         let repeated = core::mem::replace(&mut self.keyless_data, true);
         mapped && !repeated
     }
+
+    /// The first subflow can carry data; the peer's first window applies. Bytes beyond it by less than a unit of its scale Linux takes at
+    /// subflow level and drops at data level, and with a full buffer behind such a hole it stalls for ever.
+    pub(crate) fn on_established_for_data(
+        &mut self,
+        flight: &mut Flight<'_>,
+        events: &mut Events,
+        i: SubflowIdx,
+        cx: &mut Cx<'_>,
+    ) {
+        cx.count.conn_established += u64::from(!self.is_established());
+        if !self.is_established() {
+            events.push(EventKind::Created {
+                role: self.role,
+                tuple: self.first,
+                token: self.keys.token().filter(|_| flight.level.is_multipath()),
+            });
+        }
+        self.stage = self.stage.max(Stage::Established);
+        if flight.level.is_multipath() {
+            flight.send.data_ack(
+                flight.send.una(),
+                u64::from(flight.subflows[i].tcp.peer_window_in_units()),
+            );
+        } else {
+            flight.send.open_window();
+        }
+    }
 }
 
 impl Numbers {
@@ -207,7 +237,9 @@ impl Conn {
             // rfc8684:C3,C29,B1,M1
             None => self.go_plain(i, FallbackCause::PeerWithout, cx),
         }
-        self.on_established_for_data(i, cx);
+        let flight = &mut Flight::new(&mut self.subflows, &mut self.send, self.level);
+        self.handshake
+            .on_established_for_data(flight, &mut self.events, i, cx);
         self.events.push(EventKind::Established);
     }
 
@@ -234,33 +266,9 @@ impl Conn {
                 Third::Early | Third::Plain => self.go_plain(i, FallbackCause::ThirdAckWithout, cx),
             }
         }
-        self.on_established_for_data(i, cx);
-    }
-
-    /// The first subflow can carry data; the peer's first window applies. Bytes beyond it by less than a unit of its scale Linux takes at
-    /// subflow level and drops at data level, and with a full buffer behind such a hole it stalls for ever.
-    pub(crate) fn on_established_for_data(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        cx.count.conn_established += u64::from(!self.handshake.is_established());
-        if !self.handshake.is_established() {
-            self.events.push(EventKind::Created {
-                role: self.handshake.role,
-                tuple: self.handshake.first,
-                token: self
-                    .handshake
-                    .keys
-                    .token()
-                    .filter(|_| self.level.is_multipath()),
-            });
-        }
-        self.handshake.stage = self.handshake.stage.max(Stage::Established);
-        if self.level.is_multipath() {
-            self.send.data_ack(
-                self.send.una(),
-                u64::from(self.subflows[i].tcp.peer_window_in_units()),
-            );
-        } else {
-            self.send.open_window();
-        }
+        let flight = &mut Flight::new(&mut self.subflows, &mut self.send, self.level);
+        self.handshake
+            .on_established_for_data(flight, &mut self.events, i, cx);
     }
 
     /// A DSS of the peer, or an address that it announces, proves that it has our keys. // rfc8684:C13,C15
@@ -310,22 +318,6 @@ impl Conn {
         );
         if known && !self.handshake.is_fully_established() && self.level.is_multipath() {
             self.fully_establish(cx);
-        }
-    }
-
-    /// The initiator has sent nothing but its keys for a while: it is idle, or its data is lost.
-    pub(crate) fn proof_due(&mut self, cx: &mut Cx<'_>) {
-        if self
-            .handshake
-            .proof_until
-            .is_some_and(|until| until <= cx.now)
-        {
-            self.handshake.proof_until = None;
-            if !self.subflows.is_empty() {
-                self.proof_overdue(SubflowIdx::FIRST, cx);
-                self.handshake
-                    .probe_initiator(&mut self.subflows, self.level, cx);
-            }
         }
     }
 }

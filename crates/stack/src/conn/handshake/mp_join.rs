@@ -13,7 +13,9 @@ use manypath_wire::tcp::mptcp::{Join, MptcpOption};
 use crate::api::{ConnOptions, EventKind, PathManager, SubflowEnd, SubflowOrigin};
 use crate::conn::Conn;
 use crate::conn::dss::reset_reason::{interference, lack_of_resources, mptcp_specific};
+use crate::conn::events::Events;
 use crate::conn::handshake::{Handshake, Keys, Stage};
+use crate::conn::life::Life;
 use crate::conn::paths::Paths;
 use crate::conn::send::flight::Flight;
 use crate::conn::subflow::handshake::HandshakeState;
@@ -298,6 +300,41 @@ impl Flight<'_> {
             }
         }
     }
+
+    /// Reports once that a subflow carries data, also to the path manager.
+    pub(crate) fn on_came_up(
+        &mut self,
+        life: &mut Life,
+        paths: &mut Paths,
+        events: &mut Events,
+        i: SubflowIdx,
+        cx: &mut Cx<'_>,
+    ) {
+        if !self.subflows[i].on_came_up(cx.now) {
+            return;
+        }
+        life.close_timeout = None;
+        let endpoint = self.subflows[i].endpoint;
+        events.push(EventKind::SubflowUp {
+            subflow: endpoint.id,
+            tuple: endpoint.tuple,
+            iface: endpoint.iface,
+            local_id: endpoint.local_id,
+            remote_id: endpoint.remote_id,
+            origin: endpoint.origin,
+            backup: endpoint.backup_here || endpoint.backup_there,
+        });
+        paths.notify_manager(
+            pm::Event::Up {
+                subflow: endpoint.id,
+            },
+            cx,
+        );
+        self.reinject_from_stale(i);
+        if endpoint.origin == SubflowOrigin::Recreated {
+            self.replaces(i, cx);
+        }
+    }
 }
 
 impl Paths {
@@ -316,34 +353,6 @@ impl Paths {
 }
 
 impl Conn {
-    /// Reports once that a subflow carries data, also to the path manager.
-    pub(crate) fn on_came_up(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        if !self.subflows[i].on_came_up(cx.now) {
-            return;
-        }
-        self.life.close_timeout = None;
-        let endpoint = self.subflows[i].endpoint;
-        self.events.push(EventKind::SubflowUp {
-            subflow: endpoint.id,
-            tuple: endpoint.tuple,
-            iface: endpoint.iface,
-            local_id: endpoint.local_id,
-            remote_id: endpoint.remote_id,
-            origin: endpoint.origin,
-            backup: endpoint.backup_here || endpoint.backup_there,
-        });
-        self.paths.notify_manager(
-            pm::Event::Up {
-                subflow: endpoint.id,
-            },
-            cx,
-        );
-        self.flight().reinject_from_stale(i);
-        if endpoint.origin == SubflowOrigin::Recreated {
-            self.flight().replaces(i, cx);
-        }
-    }
-
     /// Whether subflows can be added.
     pub(crate) fn joins(&self) -> Joins {
         Joins {

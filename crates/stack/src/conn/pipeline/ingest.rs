@@ -151,7 +151,7 @@ impl Conn {
             }
             // The peer aborted before it learned of our fallback. // rfc8684:Z3
             if let Some(close) = seg.options.mptcp.fastclose() {
-                self.on_fast_close(close.key, cx);
+                self.ending().on_fast_close(close.key, cx);
                 return;
             }
             if let Some(dss) = seg.options.mptcp.dss() {
@@ -181,7 +181,7 @@ impl Conn {
                     self.subflows.on_prio(&mut self.events, i, prio.backup, cx)
                 }
                 MptcpOption::Fail(fail) => self.on_mp_fail(i, *fail, cx),
-                MptcpOption::FastClose(close) => self.on_fast_close(close.key, cx),
+                MptcpOption::FastClose(close) => self.ending().on_fast_close(close.key, cx),
                 // The fourth packet was lost; the peer sends nothing before it. // rfc8684:J10,J11
                 MptcpOption::Join(_)
                     if self.subflows[i].handshake.state == HandshakeState::Done =>

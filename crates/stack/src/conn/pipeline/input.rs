@@ -4,9 +4,8 @@ use manypath_tcp::cc::GroupView;
 use manypath_tcp::machine::{Context, Ended, Outcome, Reject, Verdict};
 use manypath_wire::segment::Segment;
 use manypath_wire::tcp::header::Flags;
-use manypath_wire::tcp::mptcp::MptcpOption;
 
-use crate::api::{CloseCause, Role, SubflowEnd};
+use crate::api::Role;
 use crate::conn::Conn;
 use crate::conn::fallback::decide::Event;
 use crate::conn::send::flight::Flight;
@@ -91,7 +90,7 @@ impl Conn {
         cx.count.reply_limited += after.1 - before.1;
         if outcome.ended == Some(Ended::Reset) {
             self.subflows.dirty = true;
-            self.on_reset(i, seg, cx);
+            self.ending().on_reset(i, seg, cx);
             return false;
         }
         if let Verdict::Rejected(why) = outcome.verdict {
@@ -183,8 +182,14 @@ impl Conn {
         if outcome.arrival.in_order().is_some() || outcome.acked > 0 {
             self.subflows[i].signals.on_advance();
         }
-        self.refresh_sample_if_coupled(i);
-        self.on_came_up(i, cx);
+        self.subflows.refresh_sample_if_coupled(&self.opts, i);
+        Flight::new(&mut self.subflows, &mut self.send, self.level).on_came_up(
+            &mut self.life,
+            &mut self.paths,
+            &mut self.events,
+            i,
+            cx,
+        );
         self.subflows.dirty |=
             outcome.acked > 0 || outcome.fin_acked || outcome.arrival.fin || outcome.established;
     }
@@ -272,46 +277,6 @@ impl Conn {
         }
     }
 
-    /// A RST ends only this subflow, unless it has MP_FASTCLOSE. // rfc8684:S1
-    fn on_reset(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) {
-        cx.count.subflow_reset_by_peer += 1;
-        let handshake = !self.subflows[i].was_up() && !self.handshake.is_established();
-        let (mut fast_close, mut changed) = (None, false);
-        let (mut reason, mut transient) = (None, false);
-        for option in seg.options.mptcp.iter() {
-            match option {
-                MptcpOption::FastClose(close) => fast_close = Some(close.key),
-                // Its data goes to the other subflows, or to the next one. // rfc8684:B6,B7
-                MptcpOption::Fail(_) => {
-                    cx.count.fail_received += 1;
-                    changed = true;
-                }
-                MptcpOption::Reset(why) => {
-                    // rfc8684:T1,T2,T3
-                    cx.count.tcprst_received += 1;
-                    reason = Some(why.reason);
-                    transient = why.transient;
-                }
-                MptcpOption::Capable(_) | MptcpOption::Join(_) | MptcpOption::Dss(_) => {}
-                MptcpOption::AddAddr(_) | MptcpOption::RemoveAddr(_) | MptcpOption::Prio(_) => {}
-                MptcpOption::Private(_) => {}
-            }
-        }
-        let end = if handshake {
-            SubflowEnd::Refused
-        } else if changed {
-            SubflowEnd::Checksum
-        } else {
-            SubflowEnd::ResetByPeer { reason, transient }
-        };
-        self.subflows[i].closing.end.get_or_insert(end);
-        if let Some(key) = fast_close {
-            self.on_fast_close(key, cx);
-        } else if !self.level.is_multipath() && self.life.closed.is_none() && !handshake {
-            self.finish(CloseCause::ResetByPeer, cx);
-        }
-    }
-
     /// A FIN closes one direction of only this subflow; the stream goes on elsewhere. // rfc8684:S1
     fn on_subflow_fin(&mut self, i: SubflowIdx, bare: bool, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows.list[i.0];
@@ -326,7 +291,13 @@ impl Conn {
             // We abort, which is no orderly close.
         } else if self.recv.finished() && self.send.lacks_data_fin_only() {
             // The peer has nothing left to send, not even a Data ACK of our DATA_FIN.
-            self.finish_with_data_fin();
+            if self.fallback.checksum_failure.is_none() {
+                Flight::new(&mut self.subflows, &mut self.send, self.level).finish_with_data_fin(
+                    &self.recv,
+                    &self.numbers,
+                    &self.data_timer,
+                );
+            }
         } else if !self.recv.finished() {
             // The stream must go on elsewhere: a path that died unnoticed would leave the reader waiting for ever.
             self.subflows.probe_others(i, cx);

@@ -631,7 +631,7 @@ impl Conn {
         if data_fin && self.level.is_multipath() {
             self.send.data_fin_sent(cx);
         }
-        self.refresh_sample_if_coupled(i);
+        self.subflows.refresh_sample_if_coupled(&self.opts, i);
     }
 }
 

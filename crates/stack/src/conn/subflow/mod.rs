@@ -392,6 +392,11 @@ impl Subflow {
             bytes_received: self.stats.bytes_received,
         }
     }
+
+    /// The peer has shown on it that it has our keys: a mapping came, or a Data ACK.
+    pub(in crate::conn) fn peer_has_keys(&self) -> bool {
+        self.evidence.data_was_acked || self.evidence.data_came_mapped
+    }
 }
 
 fn lived(from: Instant, to: Instant) -> Duration {

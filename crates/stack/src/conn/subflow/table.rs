@@ -8,7 +8,7 @@ use manypath_tcp::cc::PathSample;
 use manypath_tcp::time::Instant;
 use manypath_wire::ids::FourTuple;
 
-use crate::api::EndedSubflow;
+use crate::api::{ConnOptions, EndedSubflow};
 use crate::conn::subflow::admission_round::Admission;
 use crate::conn::subflow::{LastAck, Subflow};
 use crate::conn::types::SubflowIdx;
@@ -154,6 +154,13 @@ impl Subflows {
     /// Something outside of it changed: all its subflows are to be checked.
     pub(crate) fn mark_dirty(&mut self) {
         self.dirty = true;
+    }
+
+    /// A segment was sent or arrived on a subflow. Algorithms that are not coupled never read the samples.
+    pub(in crate::conn) fn refresh_sample_if_coupled(&mut self, opts: &ConnOptions, i: SubflowIdx) {
+        if opts.congestion.is_coupled() {
+            self.refresh_sample(i);
+        }
     }
 }
 
