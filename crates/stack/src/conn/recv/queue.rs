@@ -190,11 +190,15 @@ impl ReceiveQueue {
         offer >= open * 2 && offer - open >= u64::from((step * 2).min(self.capacity / 2).max(1))
     }
 
-    /// Notes where the peer's stream ends; the first DATA_FIN counts. False if it contradicts what is known.
+    /// Notes where the peer's stream ends; the first DATA_FIN inside the window counts. False if it contradicts what is known, or lies
+    /// beyond what is accepted: data from there would be dropped, and with the end noted so would the right DATA_FIN. At the edge of a
+    /// full window it counts, as a peer that used up the window still closes.
+    // RFC 8684 section 3.8 (DSN out of window), rfc8684:F3,D25
     pub(crate) fn note_end(&mut self, end: Offset) -> bool {
         match self.end {
             Some(known) => known == end,
             None if end < self.next || self.arrived.end().is_some_and(|last| last > end) => false,
+            None if end > self.limit() => false,
             None => {
                 self.end = Some(end);
                 true
@@ -593,6 +597,32 @@ mod tests {
         assert!(q.finished());
         assert!(!q.note_end(Offset(9)), "the end does not move");
         assert_eq!(drain(&mut q), b"abcde");
+    }
+
+    #[test]
+    fn a_data_fin_beyond_the_window_is_ignored_and_one_at_its_edge_counts() {
+        // rfc8684:F3,D25
+        for (end, counts) in [
+            (0, true),
+            (1000, true),
+            // As for data of a peer that adds an old window to a new Data ACK.
+            (1000 + LARGEST_UNIT, true),
+            (1001 + LARGEST_UNIT, false),
+            (1 << 30, false),
+            (1 << 40, false),
+            (u64::MAX >> 1, false),
+        ] {
+            let mut q = ReceiveQueue::new(1000, ReceiveAlgorithm::default());
+            assert_eq!(q.note_end(Offset(end)), counts, "{end}");
+            assert_eq!(q.note_end(Offset(2)), !counts, "{end}, then the right one");
+        }
+        // The window is full: the edge is the Data ACK itself.
+        let mut q = ReceiveQueue::new(1000, ReceiveAlgorithm::default());
+        q.advertised(1000);
+        q.accept(None, Offset(0), &[1; 1000]);
+        assert_eq!(q.window(1), 0);
+        assert!(q.note_end(Offset(1000)) && q.finished());
+        assert_eq!(q.data_ack(), Offset(1001));
     }
 
     const A: SubflowId = SubflowId(0);
