@@ -45,7 +45,7 @@ use dss::Numbers;
 use events::Events;
 use fallback::Fallback;
 pub(crate) use handshake::FastOpenOutcome;
-pub(crate) use handshake::mp_capable::{Third, Unusable, capable_of, third_of, usable};
+pub(crate) use handshake::mp_capable::{Third, capable_of, third_of, usable};
 pub(crate) use handshake::mp_join::join_of;
 use handshake::{Handshake, Keys};
 use level::Level;

@@ -227,6 +227,10 @@ impl Stack {
             Third::Early if !seg.payload.is_empty() => Ok(None),
             Third::Early => Err(TooEarly),
             Third::Plain => Ok(None),
+            Third::Unusable(why) => {
+                why.count(&mut self.counters);
+                Ok(None)
+            }
             Third::WrongKeys => {
                 self.counters.capable_bad_key += 1;
                 Ok(None)

@@ -8,7 +8,7 @@ use manypath_wire::tcp::mptcp::Capable;
 use super::open::Draft;
 use super::{Stack, SynCookiePolicy};
 use crate::api::{ConnOptions, IfaceId, Mode, Role};
-use crate::conn::{Unusable, capable_of, usable};
+use crate::conn::{capable_of, usable};
 use crate::ids::{ConnId, ListenerId};
 use crate::slab::Handle;
 
@@ -92,12 +92,13 @@ impl Stack {
     /// What a SYN offers, as far as we can speak it and want to.
     fn offer_of(&mut self, seg: &Segment<'_>, opts: &ConnOptions) -> Option<Capable> {
         let capable = capable_of(seg).filter(|_| opts.mode == Mode::Multipath)?;
-        match usable(capable, false) {
-            Ok(()) => return Some(*capable),
-            Err(Unusable::NoCrypto) => self.counters.capable_no_crypto += 1,
-            Err(Unusable::Unsupported) => self.counters.capable_unsupported += 1,
+        match usable(capable) {
+            Ok(()) => Some(*capable),
+            Err(why) => {
+                why.count(&mut self.counters);
+                None
+            }
         }
-        None
     }
 
     /// A SYN for a four-tuple that is known. If it is that of a handshake that goes on, its peer is there and lacks our answer: others

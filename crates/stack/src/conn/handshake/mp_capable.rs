@@ -20,6 +20,7 @@ use crate::conn::subflow::table::Subflows;
 use crate::conn::types::{Cx, SubflowIdx};
 use crate::crypto::keys::KeyMaterial;
 use crate::pm;
+use crate::stats::Counters;
 
 /// Why an MP_CAPABLE is treated as absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,22 +39,33 @@ pub(crate) fn capable_of<'s>(seg: &'s Segment<'_>) -> Option<&'s Capable> {
     })
 }
 
-/// Whether an MP_CAPABLE is usable. An offer may be of a higher version, an answer may not.
-pub(crate) fn usable(capable: &Capable, answer: bool) -> Result<(), Unusable> {
-    let version_ok = if answer {
-        capable.version == VERSION
-    } else {
-        capable.version >= VERSION
+/// Whether an MP_CAPABLE is usable. An offer may be of a higher version; an answer, the third packet and the first data may not, as the
+/// version is agreed by then. An offer, and the third packet that repeats it, may name further algorithms; an answer selects exactly one.
+pub(crate) fn usable(capable: &Capable) -> Result<(), Unusable> {
+    let (version_ok, crypto_ok) = match capable.keys {
+        CapableKeys::Syn => (capable.version >= VERSION, true),
+        CapableKeys::SynAck { .. } => (capable.version == VERSION, capable.other_crypto == 0),
+        CapableKeys::Ack { .. } | CapableKeys::Data { .. } => (capable.version == VERSION, true),
     };
     // rfc8684:C2,C18
     if !version_ok || capable.extensibility {
         return Err(Unusable::Unsupported);
     }
-    // An answer selects exactly one algorithm. // rfc8684:C20,C21,C26,C27
-    if !capable.hmac_sha256 || (answer && capable.other_crypto != 0) {
+    // rfc8684:C20,C21,C26,C27
+    if !capable.hmac_sha256 || !crypto_ok {
         return Err(Unusable::NoCrypto);
     }
     Ok(())
+}
+
+impl Unusable {
+    /// Counts an option that is treated as absent.
+    pub(crate) fn count(self, count: &mut Counters) {
+        match self {
+            Self::NoCrypto => count.capable_no_crypto += 1,
+            Self::Unsupported => count.capable_unsupported += 1,
+        }
+    }
 }
 
 /// What the third packet of a handshake, or the first data, shows the responder.
@@ -65,6 +77,8 @@ pub(crate) enum Third {
     Early,
     /// No Multipath TCP. // rfc8684:C31
     Plain,
+    /// An MP_CAPABLE that is treated as absent: no Multipath TCP. // rfc8684:C18,C21,C31
+    Unusable(Unusable),
     /// Keys that are not ours. // rfc8684:C14
     WrongKeys,
 }
@@ -76,7 +90,11 @@ pub(crate) fn third(seg: &Segment<'_>, own: Key) -> Third {
 
 /// As `third`, for a host that has to recognise its key.
 pub(crate) fn third_of(seg: &Segment<'_>, is_own: impl Fn(Key) -> bool) -> Third {
-    match capable_of(seg).map(|c| c.keys) {
+    let capable = capable_of(seg);
+    if let Some(Err(why)) = capable.map(usable) {
+        return Third::Unusable(why);
+    }
+    match capable.map(|c| c.keys) {
         Some(
             CapableKeys::Ack { sender, receiver }
             | CapableKeys::Data {
@@ -182,11 +200,12 @@ impl Numbers {
         keys.remote = Some(remote);
     }
 
-    /// An MP_CAPABLE that came with data maps the first bytes. // rfc8684:C11,C12
+    /// An MP_CAPABLE that came with data maps the first bytes; one that is treated as absent maps nothing. // rfc8684:C11,C12,C18
     pub(crate) fn capable_mapping(&self, capable: &Capable) -> Option<RxMapping> {
         let CapableKeys::Data { len, checksum, .. } = capable.keys else {
             return None;
         };
+        usable(capable).ok()?;
         Some(RxMapping::new(
             manypath_wire::seq::Ssn::new(1),
             self.rx_start,
@@ -214,14 +233,10 @@ impl Conn {
         ) = (false, None);
         let answer = capable_of(seg)
             .filter(|_| self.level.is_multipath() && self.handshake.keys.local.is_some());
-        let keys = answer.and_then(|capable| match (usable(capable, true), capable.keys) {
+        let keys = answer.and_then(|capable| match (usable(capable), capable.keys) {
             (Ok(()), CapableKeys::SynAck { sender }) => Some((sender, *capable)),
-            (Err(Unusable::NoCrypto), _) => {
-                cx.count.capable_no_crypto += 1;
-                None
-            }
-            (Err(Unusable::Unsupported), _) => {
-                cx.count.capable_unsupported += 1;
+            (Err(why), _) => {
+                why.count(cx.count);
                 None
             }
             (Ok(()), _) => None,
@@ -261,6 +276,10 @@ impl Conn {
                 }
                 Third::WrongKeys => {
                     cx.count.capable_bad_key += 1;
+                    self.go_plain(i, FallbackCause::ThirdAckWithout, cx);
+                }
+                Third::Unusable(why) => {
+                    why.count(cx.count);
                     self.go_plain(i, FallbackCause::ThirdAckWithout, cx);
                 }
                 Third::Early | Third::Plain => self.go_plain(i, FallbackCause::ThirdAckWithout, cx),
@@ -326,87 +345,72 @@ impl Conn {
 mod tests {
     use super::*;
 
-    fn offer() -> Capable {
-        Capable::v1(true, CapableKeys::Syn)
-    }
+    const KEY: Key = Key([7; 8]);
+    const OFFER: CapableKeys = CapableKeys::Syn;
+    const ANSWER: CapableKeys = CapableKeys::SynAck { sender: KEY };
+    const THIRD: CapableKeys = CapableKeys::Ack {
+        sender: KEY,
+        receiver: KEY,
+    };
+    const DATA: CapableKeys = CapableKeys::Data {
+        sender: KEY,
+        receiver: KEY,
+        len: 5,
+        checksum: None,
+    };
 
     #[test]
-    fn offers_of_higher_versions_are_answered_and_lower_ones_ignored() {
+    fn an_offer_may_be_of_a_higher_version_and_what_follows_has_the_agreed_one() {
         // rfc8684:C2
-        assert_eq!(
-            usable(
-                &Capable {
-                    version: 7,
-                    ..offer()
-                },
-                false
-            ),
-            Ok(())
-        );
-        assert_eq!(
-            usable(
-                &Capable {
-                    version: 0,
-                    ..offer()
-                },
-                false
-            ),
-            Err(Unusable::Unsupported)
-        );
-        assert_eq!(
-            usable(
-                &Capable {
-                    version: 2,
-                    ..offer()
-                },
-                true
-            ),
-            Err(Unusable::Unsupported)
-        );
+        let unsupported = Err(Unusable::Unsupported);
+        for (keys, version, expected) in [
+            (OFFER, 0, unsupported),
+            (OFFER, 1, Ok(())),
+            (OFFER, 7, Ok(())),
+            (ANSWER, 0, unsupported),
+            (ANSWER, 1, Ok(())),
+            (ANSWER, 2, unsupported),
+            (THIRD, 0, unsupported),
+            (THIRD, 1, Ok(())),
+            (THIRD, 2, unsupported),
+            (DATA, 0, unsupported),
+            (DATA, 1, Ok(())),
+            (DATA, 2, unsupported),
+        ] {
+            let capable = Capable {
+                version,
+                ..Capable::v1(true, keys)
+            };
+            assert_eq!(usable(&capable), expected, "{capable:?}");
+        }
     }
 
     #[test]
     fn unsupported_flags_make_the_option_unusable() {
         // rfc8684:C18,C20,C21,C26,C27
-        assert_eq!(
-            usable(
-                &Capable {
-                    extensibility: true,
-                    ..offer()
-                },
-                false
-            ),
-            Err(Unusable::Unsupported)
-        );
-        assert_eq!(
-            usable(
-                &Capable {
-                    hmac_sha256: false,
-                    ..offer()
-                },
-                false
-            ),
-            Err(Unusable::NoCrypto)
-        );
-        assert_eq!(
-            usable(
-                &Capable {
-                    other_crypto: 0b0100,
-                    ..offer()
-                },
-                false
-            ),
-            Ok(())
-        );
-        assert_eq!(
-            usable(
-                &Capable {
-                    other_crypto: 0b0100,
-                    ..offer()
-                },
-                true
-            ),
-            Err(Unusable::NoCrypto)
-        );
+        // Bit B, bit H, bits D to G.
+        let (unsupported, no_crypto) = (Err(Unusable::Unsupported), Err(Unusable::NoCrypto));
+        for (extensibility, hmac_sha256, other_crypto, offer, answer, later) in [
+            (false, true, 0, Ok(()), Ok(()), Ok(())),
+            (true, true, 0, unsupported, unsupported, unsupported),
+            (false, false, 0, no_crypto, no_crypto, no_crypto),
+            (false, false, 0b0100, no_crypto, no_crypto, no_crypto),
+            (false, true, 0b0100, Ok(()), no_crypto, Ok(())),
+        ] {
+            for (keys, expected) in [
+                (OFFER, offer),
+                (ANSWER, answer),
+                (THIRD, later),
+                (DATA, later),
+            ] {
+                let capable = Capable {
+                    extensibility,
+                    hmac_sha256,
+                    other_crypto,
+                    ..Capable::v1(true, keys)
+                };
+                assert_eq!(usable(&capable), expected, "{capable:?}");
+            }
+        }
     }
 }

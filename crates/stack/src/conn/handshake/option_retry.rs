@@ -10,7 +10,7 @@ use manypath_wire::seq::Ssn;
 
 use crate::api::Role;
 use crate::conn::handshake::Handshake;
-use crate::conn::handshake::mp_capable::capable_of;
+use crate::conn::handshake::mp_capable::{capable_of, usable};
 use crate::conn::level::Level;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::handshake::HandshakeState;
@@ -49,9 +49,9 @@ impl Handshake {
         let told_nothing = self.sent_initiator_nothing(subflows, level);
         let sf = &mut subflows[i];
         match &mut sf.handshake.state {
-            // A SYN without options is answered without; the third packet shows what was understood. // rfc8684:H5
+            // A SYN without a usable option is answered without; the third packet shows what was understood. // rfc8684:H5
             HandshakeState::CapableSynAck if syn && !ack => {
-                sf.handshake.plain = capable_of(seg).is_none()
+                sf.handshake.plain = capable_of(seg).is_none_or(|capable| usable(capable).is_err());
             }
             HandshakeState::CapableAck if syn && ack => {
                 sf.handshake
