@@ -143,8 +143,8 @@ pub(crate) enum Event {
     JoinWithout,
     /// The peer acknowledged data at subflow level and never at data level, while another subflow is usable.
     Unacked,
-    /// The peer's infinite mapping begins behind what arrived.
-    Skips,
+    /// After fallback, the peer's infinite mapping begins behind what arrived.
+    Skips { next: Offset },
     /// The peer sent MP_FAIL, for data that was sent (`known`) or not.
     Fail { known: bool, next: Offset },
     /// The peer sent an infinite mapping.
@@ -169,6 +169,8 @@ pub(crate) enum Place {
     WithoutData,
     /// Nobody can count which of the received bytes it repeats.
     Unknown,
+    /// Bytes before it never came: to continue would leave a hole.
+    Skips,
     /// It resends: what comes before the SSN is not the stream, and of the rest so many bytes are here.
     Resends { from: Ssn, known: u64 },
 }
@@ -265,7 +267,8 @@ pub(crate) fn decide(facts: &Facts, event: Event) -> Action {
             }
         }
         // rfc8684:B3
-        Event::JoinWithout | Event::Unacked | Event::Skips => Action::Reset,
+        Event::JoinWithout | Event::Unacked => Action::Reset,
+        Event::Skips { next } => Action::ResetWithFail { at: next }, // rfc8684:B11
         Event::Fail { known, next } => on_fail(facts, known, next),
         Event::Infinite { place, next } => on_infinite(facts, place, next),
     }
@@ -387,11 +390,13 @@ fn on_infinite(facts: &Facts, place: Place, next: Offset) -> Action {
         Place::WithoutData => return Action::NoteAnswer,
         Place::Unknown => return Action::GiveUpFailed,
         Place::Resends { from, known } => return Action::FollowResend { cause, from, known },
-        Place::Continues => {}
+        Place::Continues | Place::Skips => {}
     }
     match (facts.left, facts.received, facts.sent) {
         (false, ..) => Action::Ignore,
-        (true, Received::Whole, Sent::Contiguous) => Action::FollowPeer { cause },
+        (true, Received::Whole, Sent::Contiguous) if place == Place::Continues => {
+            Action::FollowPeer { cause }
+        }
         // Some of what it covers was dropped, or belongs elsewhere.
         (true, ..) => Action::ResetWithFail { at: next },
     }
@@ -849,7 +854,7 @@ mod tests {
             Event::NotStored,
             Event::JoinWithout,
             Event::Unacked,
-            Event::Skips,
+            Event::Skips { next: NEXT },
         ]);
         for time in [Time::Short, Time::Enough, Time::OldProof] {
             events.push(Event::OptionsStopped { cause, time });

@@ -409,6 +409,7 @@ impl Conn {
                 .resend_of_peer(numbers, recv, &self.subflows, i, mapping, segment);
         match resend {
             Some((from, known)) => Place::Resends { from, known },
+            None if self.skips_something(i, mapping, segment) => Place::Skips,
             None => Place::Continues,
         }
     }

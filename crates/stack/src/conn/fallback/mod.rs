@@ -127,6 +127,11 @@ impl ChecksumFailure {
         self.at
     }
 
+    /// Where the failed mapping begins, as the peer counts.
+    pub(in crate::conn) fn begin(&self) -> (Ssn, Offset) {
+        (self.ssn, self.at)
+    }
+
     /// MP_FAIL is sent now. Those that test whether the peer responds are one RTO apart: an unresponsive one keeps a reader waiting.
     pub(in crate::conn) fn sent_again(self, now: Instant, rto: Duration) -> Self {
         let pause = rto.times(1 << self.sent.saturating_sub(UNANSWERED_FAILS - 1));

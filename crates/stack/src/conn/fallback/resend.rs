@@ -17,6 +17,15 @@ use crate::conn::subflow::held_unmapped::HeldUnmapped;
 use crate::conn::subflow::table::Subflows;
 use crate::conn::types::{Cx, SegmentCx, SubflowIdx};
 
+/// The second place of a subflow, SSN and stream position, lies no further on in the stream than the first one and the SSNs between them
+/// allow. Pure.
+fn continues(from: (Ssn, Offset), to: (Ssn, Offset)) -> bool {
+    match to.0.before(from.0) {
+        true => to.1 + u64::from(from.0.since(to.0)) <= from.1,
+        false => to.1 <= from.1 + u64::from(to.0.since(from.0)),
+    }
+}
+
 /// Index of this SSN in bytes that begin with `ssn`, or the nearer end of them. Pure.
 fn place(number: Ssn, ssn: Ssn, bytes: &[u8]) -> usize {
     match number.after(ssn) {
@@ -77,23 +86,6 @@ impl Subflows {
         // SSNs wrap around.
         sf.unmapped.retransmitted_after_fallback = None;
         (&bytes[..begin], Some((ssn + end as u32, &bytes[end..])))
-    }
-
-    /// By the peer's infinite mapping, the queried bytes begin beyond the end of the received stream.
-    pub(in crate::conn) fn skips_something(
-        &self,
-        numbers: &Numbers,
-        recv: &ReceiveQueue,
-        i: SubflowIdx,
-        mapping: &Mapping,
-    ) -> bool {
-        let held = self[i].unmapped.held.as_ref();
-        let Some((held, numbers)) = held.zip(numbers.rx) else {
-            return false;
-        };
-        let at = numbers.place(mapping.dsn, recv.next());
-        let before = u64::from(held.ssn().since(mapping.ssn));
-        at.is_none_or(|at| at + before > recv.next())
     }
 }
 
@@ -183,6 +175,40 @@ impl Fallback {
 }
 
 impl Conn {
+    /// By the peer's infinite mapping, bytes between what arrived and its SSN belong elsewhere, or were never sent: to read on there would
+    /// leave a hole. Bytes held of a failed mapping, of an incomplete one or without any count as arrived. // rfc8684:B9,B11,D18
+    pub(in crate::conn) fn skips_something(
+        &self,
+        i: SubflowIdx,
+        mapping: &Mapping,
+        segment: SegmentCx,
+    ) -> bool {
+        let (next, sf) = (self.recv.next(), &self.subflows[i]);
+        let Some(at) = self.recv.position_of(&self.numbers, mapping) else {
+            return false;
+        };
+        let failure = self.fallback.checksum_failure;
+        let failed = failure.filter(|f| f.subflow() == sf.id()).map(|f| f.begin());
+        let partial = || sf.maps.rx.partial().filter(|m| m.checksum.is_some());
+        let held = || sf.unmapped.held.as_ref().map(|held| (held.ssn(), next));
+        // A FIN takes a subflow number and no position.
+        let end = sf.tcp.rcv_nxt_ssn() - u32::from(sf.tcp.fin_received());
+        let here = || segment.delivered.unwrap_or(end);
+        let known = failed
+            .or_else(|| partial().map(|m| (m.ssn, m.at)))
+            .or_else(held)
+            .unwrap_or_else(|| (here(), next));
+        if continues(known, (mapping.ssn, at)) {
+            return false;
+        }
+        // A middlebox that changes lengths shifts our SSNs against those in mappings. Where all that was mapped is here, these tell; and
+        // what begins with bytes that are here, after other subflows carried some, is shifted rather than behind a hole.
+        let told = sf.evidence.mapping_edge.end().filter(|(_, upto)| *upto <= next);
+        let shifted = told.is_some_and(|edge| continues(edge, (mapping.ssn, at)));
+        let is_here = at <= next && self.subflows.joined && !sf.was_queried();
+        !shifted && !is_here
+    }
+
     /// The peer's infinite mapping shows where it restarts or continues. The held bytes belong there; bytes received beyond come again.
     pub(in crate::conn) fn place_held(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         self.subflows[i].maps.rx.clear();

@@ -415,16 +415,16 @@ impl Conn {
                 cx.segment,
             );
             let again = resend.is_some();
+            // Before a resend began, positions and SSNs are those of the peer.
+            let skips = !again
+                && self.fallback.resend.by_peer.is_none()
+                && self.skips_something(i, &mapping, cx.segment);
             if again {
                 self.fallback.resend.by_peer = resend;
             }
-            if self.subflows[i].was_queried()
-                && !again
-                && self
-                    .subflows
-                    .skips_something(&self.numbers, &self.recv, i, &mapping)
-            {
-                self.fall_back(i, Event::Skips, cx);
+            if skips {
+                let next = self.recv.next();
+                self.fall_back(i, Event::Skips { next }, cx);
             } else if self.subflows[i].was_queried() {
                 self.place_held(i, cx);
                 if self.subflows[i].closing.peer_finished {

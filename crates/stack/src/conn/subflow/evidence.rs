@@ -115,6 +115,11 @@ impl MappingEdge {
         self.ends.is_some_and(again)
     }
 
+    /// SSN and position behind the last byte mapped.
+    pub(crate) fn end(&self) -> Option<(Ssn, Offset)> {
+        self.ends
+    }
+
     /// Bytes from this SSN on were never mapped.
     pub(crate) fn ends_before(&self, ssn: Ssn) -> bool {
         self.ends.is_some_and(|(last, _)| !ssn.before(last))

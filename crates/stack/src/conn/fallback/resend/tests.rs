@@ -104,3 +104,43 @@ fn what_lies_between_two_retransmissions_is_old_too() {
         .retransmitted_after_fallback;
     assert_eq!(*known, Some(Ssn::new(1)..Ssn::new(8)));
 }
+
+#[test]
+fn an_infinite_mapping_continues_what_is_here_or_skips_something() {
+    // rfc8684:B9,B11,D18
+    // SSN 6 is position 5: where the infinite mapping begins, and whether something is missing before it.
+    for (name, ssn, position, skips) in [
+        ("right there", 6, 5, false),
+        ("before", 1, 0, false),
+        ("bytes that are still to come", 106, 105, false),
+        ("repeats old data as new bytes", 6, 2, false),
+        ("one byte on", 6, 6, true),
+        ("far on", 6, 1 << 40, true),
+        ("ahead, and one byte on", 106, 106, true),
+        ("behind, and one byte on", 1, 1, true),
+    ] {
+        let mapping = |bench: &Bench| Mapping {
+            dsn: manypath_wire::tcp::mptcp::MapDsn::Long(
+                bench
+                    .conn
+                    .numbers
+                    .rx
+                    .expect("keys are exchanged")
+                    .dsn(Offset(position))
+                    .get(),
+            ),
+            ssn: Ssn::new(ssn),
+            len: 0,
+            checksum: None,
+        };
+        let at_six = SegmentCx {
+            ssn: Some(Ssn::new(6)),
+            delivered: Some(Ssn::new(6)),
+        };
+        let mut bench = Bench::new(1, true);
+        bench.receive(b"hello");
+        let option = mapping(&bench);
+        let found = bench.conn.skips_something(FIRST, &option, at_six);
+        assert_eq!(found, skips, "{name}");
+    }
+}
