@@ -231,7 +231,7 @@ impl Conn {
             }
             Kind::Signals => {
                 for sf in self.subflows.iter_mut().filter(|sf| due(sf)) {
-                    sf.signals.on_advance();
+                    sf.signals.on_pause();
                 }
             }
             Kind::FinWaits => {

@@ -90,8 +90,9 @@ impl Fallback {
         let sf = &mut subflows[i];
         sf.signals.queue.retain(|waiting| *waiting != option);
         sf.signals.queue.push_back(option);
-        sf.signals.on_advance();
-        sf.tcp.force_ack();
+        if sf.signals.is_due() {
+            sf.tcp.force_ack();
+        }
     }
 }
 
@@ -110,6 +111,7 @@ impl Subflows {
         other.is_some_and(late) && !checksum_failure.answered
     }
 
+    /// MP_FAIL for the next ACK, which is sent now if two have not been sent only for options before. // rfc8684:G2
     pub(crate) fn send_mp_fail(
         &mut self,
         numbers: &Numbers,
@@ -126,8 +128,9 @@ impl Subflows {
             .queue
             .retain(|waiting| !matches!(waiting, MptcpOption::Fail(_)));
         sf.signals.queue.push_front(option);
-        sf.signals.on_advance();
-        sf.tcp.force_ack();
+        if sf.signals.is_due() {
+            sf.tcp.force_ack();
+        }
     }
 
     /// The peer needs an infinite mapping if data in flight has no Data ACK, or, where there were other subflows, for what follows.

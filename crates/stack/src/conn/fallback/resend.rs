@@ -188,7 +188,9 @@ impl Conn {
             return false;
         };
         let failure = self.fallback.checksum_failure;
-        let failed = failure.filter(|f| f.subflow() == sf.id()).map(|f| f.begin());
+        let failed = failure
+            .filter(|f| f.subflow() == sf.id())
+            .map(|f| f.begin());
         let partial = || sf.maps.rx.partial().filter(|m| m.checksum.is_some());
         let held = || sf.unmapped.held.as_ref().map(|held| (held.ssn(), next));
         // A FIN takes a subflow number and no position.
@@ -203,7 +205,11 @@ impl Conn {
         }
         // A middlebox that changes lengths shifts our SSNs against those in mappings. Where all that was mapped is here, these tell; and
         // what begins with bytes that are here, after other subflows carried some, is shifted rather than behind a hole.
-        let told = sf.evidence.mapping_edge.end().filter(|(_, upto)| *upto <= next);
+        let told = sf
+            .evidence
+            .mapping_edge
+            .end()
+            .filter(|(_, upto)| *upto <= next);
         let shifted = told.is_some_and(|edge| continues(edge, (mapping.ssn, at)));
         let is_here = at <= next && self.subflows.joined && !sf.was_queried();
         !shifted && !is_here

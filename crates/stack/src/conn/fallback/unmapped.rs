@@ -304,6 +304,7 @@ impl Conn {
     pub(crate) fn unmapped_due(&mut self, cx: &mut Cx<'_>) {
         for i in self.subflows.indices() {
             let (rto, short) = (self.subflows[i].tcp.rto(), self.subflows.short_wait(i));
+            let held_back = self.subflows[i].signals.is_held_back();
             let Some(held) = &mut self.subflows[i].unmapped.held else {
                 continue;
             };
@@ -311,7 +312,7 @@ impl Conn {
             let (queried, over) = (held.queried, held.until <= cx.now);
             if fail_due {
                 // The MP_FAIL may be lost, and the peer would resend everything as new bytes.
-                let pause = if queried {
+                let pause = if queried || held_back {
                     rto
                 } else {
                     short.max(cx.now.since(held.since))

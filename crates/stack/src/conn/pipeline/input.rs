@@ -178,8 +178,8 @@ impl Conn {
                 self.fall_back(i, Event::FinWhileFailing, cx);
             }
         }
-        // In-order data or an ACK that advances allows signals again. // rfc8684:G2
-        if outcome.arrival.in_order().is_some() || outcome.acked > 0 {
+        // In-order data, a FIN or an ACK that advances allows signals again. // rfc8684:G2
+        if outcome.arrival.in_order().is_some() || outcome.arrival.fin || outcome.acked > 0 {
             self.subflows[i].signals.on_advance();
         }
         self.subflows.refresh_sample_if_coupled(&self.opts, i);

@@ -596,7 +596,10 @@ impl Conn {
             }
         }
         match plan.kind {
-            Kind::TailProbe => cx.count.tail_probe += 1,
+            Kind::TailProbe => {
+                cx.count.tail_probe += 1;
+                self.subflows[i].signals.on_advance();
+            }
             Kind::Ack => {
                 self.subflows.signals_sent(i, gone, cx);
                 if self.life.fast_close.is_some() {
@@ -606,6 +609,8 @@ impl Conn {
                 self.subflows[i].handshake.capable_next ^= true;
                 self.subflows[i].handshake.plain = false;
             }
+            // A segment that takes numbers is no duplicate ACK, and ends a row of them. // rfc8684:G2
+            _ if plan.len > 0 || plan.fin => self.subflows[i].signals.on_advance(),
             _ => {}
         }
         let acknowledges = |option: &MptcpOption| match option {
