@@ -171,6 +171,20 @@ pub(crate) fn remaining(delivery: Duration, ahead: u64, flight: u64, repairing: 
     delivery.ratio(ahead.min(flight), flight)
 }
 
+/// The oldest byte in flight was sent `waited` ago and is overdue, for more than `usual` has passed: it is lost, or its acknowledgement
+/// is. Nothing is certain then but the retransmission timeout, however far that has backed off. Pure.
+pub(crate) fn if_overdue(
+    carried: Duration,
+    waited: Duration,
+    usual: Duration,
+    rto: Duration,
+) -> Duration {
+    match waited >= usual {
+        true => carried.max(rto),
+        false => carried,
+    }
+}
+
 /// Reinjecting a byte helps if it arrives sooner than by the subflow that carries it; in a pause, when perhaps nothing waits for it, in
 /// less than half of the time. Pure.
 pub(crate) fn helps(stall: Stall, carried: Duration, repeated: Duration) -> bool {
@@ -404,12 +418,14 @@ impl Conn {
             .iter()
             .find(|m| m.at + u64::from(m.len) > at);
         let ahead = oldest.map_or(flight, |m| u64::from(m.end().since(tcp.snd_una_ssn())));
-        let carried = remaining(
-            self.subflows.delivery(holder),
-            ahead,
-            flight,
-            tcp.in_recovery(),
-        );
+        let delivery = self.subflows.delivery(holder);
+        let carried = remaining(delivery, ahead, flight, tcp.in_recovery());
+        let sent = tcp.head_sent_at();
+        let waited = sent.map_or(Duration::ZERO, |sent| cx.now.since(sent));
+        let round_trip = tcp.latest_rtt().unwrap_or(Duration::ZERO);
+        // What was sent behind a queue that has drained since waited for that queue.
+        let usual = delivery.max(round_trip) + delivery;
+        let carried = if_overdue(carried, waited, usual, tcp.rto());
         helps(stall, carried, repeated).then(|| Candidate {
             holder,
             carrier: self.subflows[carrier].id(),
@@ -595,6 +611,14 @@ mod tests {
             assert_eq!(helps(Stall::Full), repeat, "{ahead} of {flight}");
             assert_eq!(helps(Stall::Tail), repeat, "{ahead} of {flight}");
             assert!(!helps(Stall::None));
+        }
+        for (name, waited, rto, carried) in [
+            ("it is expected", 59, 900, 30),
+            ("overdue", 60, 900, 900),
+            ("the timer is as soon", 60, 20, 30),
+        ] {
+            let found = if_overdue(ms(30), ms(waited), ms(60), ms(rto));
+            assert_eq!(found, ms(carried), "{name}");
         }
         assert!(helps(Stall::Pause, ms(41), ms(20)));
         assert!(!helps(Stall::Pause, ms(40), ms(20)));
