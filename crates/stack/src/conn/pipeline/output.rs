@@ -29,6 +29,10 @@ use crate::sched::{Choice, Purpose};
 /// The longest mapping: its length field has 16 bits and a DATA_FIN may add one.
 const LONGEST_MAPPING: u32 = 65_534;
 
+/// Checksummed bursts that a window holds at least, each of one segment at least. A trade: fewer leave the window closed for longer,
+/// more cost each segment more.
+const BURSTS_PER_WINDOW: u64 = 8;
+
 /// Payload bytes below which a copy costs less than another piece to gather.
 const WORTH_LENDING: u32 = 8192;
 
@@ -202,6 +206,17 @@ impl Schedule {
     }
 }
 
+/// Payload of the longest burst, which one mapping covers, where `window` bytes may be without Data ACK. With checksums the peer
+/// acknowledges no byte of a mapping before all of it has arrived (RFC 8684 section 3.3.1): bursts that fill the window would make it
+/// stop-and-wait. Pure.
+pub(crate) fn longest_burst(window: u64, checksum: bool) -> u32 {
+    let share = u32::try_from(window / BURSTS_PER_WINDOW).unwrap_or(u32::MAX);
+    match checksum {
+        true => share.min(LONGEST_MAPPING),
+        false => LONGEST_MAPPING,
+    }
+}
+
 impl Conn {
     /// Starts a poll: some packets may be written now.
     pub(crate) fn begin_poll(&mut self) {
@@ -270,7 +285,7 @@ impl Conn {
             option_space: self
                 .subflows
                 .option_space(&self.opts, self.level, &self.fallback),
-            max_burst: LONGEST_MAPPING,
+            max_burst: longest_burst(self.send.window(), self.numbers.checksum && !plain),
             push: self.send.pushes(&self.opts),
             // A whole segment elsewhere is often none here, and nothing will be appended to it; nor to the writer's last bytes, which would
             // leave at once with a FIN as well.

@@ -165,3 +165,21 @@ fn no_window_is_advertised_with_options_before_the_initiators_first_data() {
         assert_eq!(awaits_first_data(&bench), awaits, "{state:?}");
     }
 }
+
+#[test]
+fn a_checksummed_burst_is_a_small_part_of_the_window() {
+    for (name, window, checksum, longest) in [
+        ("narrow", 25_000, true, 3_125),
+        ("wide", 100_000, true, 12_500),
+        (
+            "so wide that the mapping is the bound",
+            1 << 20,
+            true,
+            65_534,
+        ),
+        ("closed", 0, true, 0),
+        ("acknowledged segment by segment", 25_000, false, 65_534),
+    ] {
+        assert_eq!(longest_burst(window, checksum), longest, "{name}");
+    }
+}
