@@ -172,7 +172,7 @@ impl LossRecovery {
         let bare = ack.duplicate && ack.sack.is_empty();
         match self.tail.on_ack(ack.ack, report, bare) {
             tlp::Verdict::RepairedLoss if self.phase == Phase::Open => {
-                self.cc.on_loss(now, before.outstanding);
+                self.cc.on_loss(now, self.window_in_use(before));
                 self.cc.on_recovered();
                 self.cc.forget_prior();
                 self.ecn.on_other_reduction(self.flight.sent_total());
@@ -263,15 +263,22 @@ impl LossRecovery {
             self.enter_recovery(now, before);
             return Some(Reduction::Loss);
         }
-        let marked = ack.ece && self.on_congestion_echo(now, before.outstanding);
+        let marked = ack.ece && self.on_congestion_echo(now, before);
         marked.then_some(Reduction::Ecn)
+    }
+
+    /// What a reduction goes by: the bytes outstanding (RFC 5681 equation 4: FlightSize). Where the application or the peer's window held
+    /// the sender back since, that is less than was in flight when the path lost or marked something: what was in flight within the
+    /// last round trips counts then (RFC 7661 section 4.4.1: the larger of pipeACK and FlightSize).
+    fn window_in_use(&self, before: &Before) -> u32 {
+        before.outstanding.max(self.round.max_inflight())
     }
 
     /// Losses were found: reduces the window and begins fast recovery. `before`: what was on its way before the acknowledgement or
     /// the timer that told.
     pub(super) fn enter_recovery(&mut self, now: Instant, before: &Before) {
         self.end_episode();
-        self.cc.on_loss(now, before.outstanding);
+        self.cc.on_loss(now, self.window_in_use(before));
         self.undo.evidence.begin(self.flight.una());
         self.ecn.on_other_reduction(self.flight.sent_total());
         self.tail.on_recovery();
@@ -286,12 +293,12 @@ impl LossRecovery {
     }
 
     /// RFC 3168 section 6.1.2: at most one reduction a window, and none beside that of a recovery.
-    fn on_congestion_echo(&mut self, now: Instant, outstanding: u32) -> bool {
+    fn on_congestion_echo(&mut self, now: Instant, before: &Before) -> bool {
         let due = self
             .ecn
             .on_echo(self.flight.acked_total(), self.flight.sent_total());
         if due {
-            self.cc.on_ecn(now, outstanding);
+            self.cc.on_ecn(now, self.window_in_use(before));
             self.end_episode();
         }
         due

@@ -940,6 +940,49 @@ fn a_duplicate_report_after_an_outage_shows_what_was_lost() {
     assert_eq!(sender.flight().lost(), 6 * MSS);
 }
 
+/// The application stops after `first` segments, of which the first `acked` are acknowledged, and one of what is left is lost.
+/// `later`: round trips of four segments pass in between.
+#[test]
+fn a_loss_after_a_pause_goes_by_the_window_that_was_in_use() {
+    for (name, acked, later, ssthresh) in [
+        ("nothing was acknowledged", 0, 0, 5),
+        ("half is acknowledged, and nothing follows", 5, 0, 5),
+        ("it was long ago", 10, 3, 2),
+    ] {
+        let mut sender = with_in_flight(10);
+        let mut now = Instant::from_millis(40);
+        let ack = |sender: &mut LossRecovery, now: Instant, upto: SeqNum, sack: &[_]| {
+            let ack = AckIn {
+                ack: upto,
+                sack,
+                echo: None,
+                duplicate: false,
+                ece: false,
+                app_limited: true,
+            };
+            sender.on_ack(now, &ack, &GroupView::ALONE)
+        };
+        if acked > 0 {
+            ack(&mut sender, now, ISN + acked * MSS, &[]);
+        }
+        for round in 0..later {
+            for _ in 0..4 {
+                let nxt = sender.flight().nxt();
+                sender.sent(now, nxt, MSS, Control::default(), Sent::New);
+            }
+            now += Duration::from_millis(40);
+            if round + 1 < later {
+                let nxt = sender.flight().nxt();
+                ack(&mut sender, now, nxt, &[]);
+            }
+        }
+        let (una, nxt) = (sender.flight().una(), sender.flight().nxt());
+        let effect = ack(&mut sender, now, una, &[(una + MSS, nxt)]);
+        assert_eq!(effect.reduced, Some(Reduction::Loss), "{name}");
+        assert_eq!(sender.cc.ssthresh(), ssthresh * MSS, "{name}");
+    }
+}
+
 #[test]
 fn a_penalty_proves_nothing_of_the_path() {
     let mut sender = with_in_flight(10);
