@@ -253,11 +253,15 @@ impl Paths {
         }
     }
 
-    /// The peer echoes the announcement of our address. // rfc8684:A9
-    pub(crate) fn on_add_addr_echo(&mut self, id: AddrId, cx: &mut Cx<'_>) {
+    /// The peer echoes the announcement of our address: the same ID, address and port. What names another address or port echoes an
+    /// announcement that is not ours, or no longer. // rfc8684:A9
+    pub(crate) fn on_add_addr_echo(&mut self, add: &AddAddr, cx: &mut Cx<'_>) {
         cx.count.add_addr_echo_received += 1;
-        self.announcements.0.retain(|a| a.id != id);
-        self.notify_manager(pm::Event::Echoed { id }, cx);
+        let before = self.announcements.0.len();
+        self.announcements.0.retain(|a| !a.is_echoed_by(add));
+        if self.announcements.0.len() < before {
+            self.notify_manager(pm::Event::Echoed { id: add.addr_id }, cx);
+        }
     }
 
     /// The peer announces an address, with a valid HMAC. // rfc8684:A1,A6,A7

@@ -11,6 +11,7 @@ use core::net::IpAddr;
 
 use manypath_tcp::time::Instant;
 use manypath_wire::ids::AddrId;
+use manypath_wire::tcp::mptcp::AddAddr;
 
 use crate::api::{NewSubflow, PathManager};
 use crate::pm;
@@ -74,6 +75,13 @@ pub(crate) struct Announcement {
     port: Option<u16>,
     again_at: Instant,
     sent: u8,
+}
+
+impl Announcement {
+    /// An echo repeats the announcement without its HMAC. // rfc8684:A9
+    pub(in crate::conn) fn is_echoed_by(&self, echo: &AddAddr) -> bool {
+        (self.id, self.addr, self.port) == (echo.addr_id, echo.addr, echo.port)
+    }
 }
 
 /// The pending announcements.

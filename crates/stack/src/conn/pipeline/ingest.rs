@@ -165,9 +165,7 @@ impl Conn {
             match option {
                 // Segmentation offload and middleboxes duplicate options; the first one counts. // rfc8684:G6
                 MptcpOption::Dss(found) => dss = dss.or(Some(*found)),
-                MptcpOption::AddAddr(add) if add.echo => {
-                    self.paths.on_add_addr_echo(add.addr_id, cx)
-                }
+                MptcpOption::AddAddr(add) if add.echo => self.paths.on_add_addr_echo(add, cx),
                 MptcpOption::AddAddr(add) if self.handshake.keys.authenticate(add) => {
                     self.proven(i, cx);
                     let flight = &mut Flight::new(&mut self.subflows, &mut self.send, self.level);
