@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::script::{A, SA, Script};
+use common::script::{A, S, SA, Script};
 use manypath_tcp::machine::{Kind, State};
 use manypath_wire::tcp::options::FastOpen;
 
@@ -71,4 +71,21 @@ fn payload_of_a_syn_repeated_without_it_may_still_be_acknowledged() {
     assert!(out.established && out.acked == 50);
     let ack = s.expect(Kind::Ack);
     assert_eq!((ack.seq(), ack.ack(), ack.header.flags), (51, 1, A));
+}
+
+#[test]
+fn the_syn_ack_of_a_simultaneous_open_has_no_cookie_of_ours() {
+    // RFC 7413 section 4.1.1: only what a server grants goes on a SYN+ACK.
+    for option in [
+        FastOpen::REQUEST,
+        FastOpen::new(&[7; 8]).expect("eight bytes"),
+    ] {
+        let mut s = Script::connecting(Script::config());
+        s.m.offer_fast_open(option, 900);
+        s.write(50);
+        assert_eq!(s.expect(Kind::Syn).options.fastopen, Some(option));
+        s.inject(0, S, 0, &[]);
+        assert_eq!(s.m.state(), State::SynReceived);
+        assert_eq!(s.expect(Kind::SynAck).options.fastopen, None);
+    }
 }

@@ -20,8 +20,10 @@ const SYN_OPTIONS: u32 = 40;
 /// What one subflow does about Fast Open.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Early {
-    /// Goes on our first SYN (a request or a cookie), or on our SYN+ACK (a cookie for the next time).
+    /// Goes on our first SYN: a request or a cookie.
     option: Option<FastOpen>,
+    /// Goes on our SYN+ACK: a cookie for the next time.
+    grant: Option<FastOpen>,
     /// Payload that our SYN may carry; zero without a cookie.
     room: u32,
     /// Payload that our SYN carried.
@@ -46,7 +48,7 @@ impl Machine {
 
     /// Gives the peer a cookie with our SYN+ACK.
     pub fn grant_fast_open(&mut self, cookie: FastOpen) {
-        self.early.option = Some(cookie);
+        self.early.grant = Some(cookie);
     }
 
     /// Takes the payload of the SYN that made this machine, whose cookie was good: the part of it that is taken, `room`
@@ -95,11 +97,12 @@ impl Machine {
         }
     }
 
-    /// The option of a SYN or SYN+ACK.
+    /// The option of a SYN or SYN+ACK. The SYN+ACK of a simultaneous open answers a SYN that asked for nothing that we would grant, and
+    /// our request or cookie does not belong on it (RFC 7413 section 4.1.1).
     pub(super) fn fast_open_option(&self, kind: Kind) -> Option<FastOpen> {
         match kind {
             Kind::Syn if !self.syn_left() => self.early.option,
-            Kind::SynAck => self.early.option,
+            Kind::SynAck => self.early.grant,
             _ => None,
         }
     }
