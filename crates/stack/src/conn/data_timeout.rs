@@ -77,16 +77,21 @@ impl Subflows {
 
     /// All subflows advertise one window (RFC 8684 section 3.3.1). But the update that opened it may have been lost with its path, and
     /// a path with nothing outstanding may have died unnoticed: all are probed, for as long as it takes, and one that did not
-    /// answer the last probe has to answer the next ones, or is replaced.
+    /// answer the last probe has to answer the next ones, or is replaced. One probe each: what was probed since the timer was started has
+    /// had its own (RFC 9293 section 3.8.6.1).
     fn probe_all(&mut self, data_timer: &DataTimer, now: Instant) {
         let silent_too = !self.has_responsive();
         let again = data_timer.repeats();
         let began = data_timer.began().unwrap_or(now);
         let asked = |sf: &&mut Subflow| sf.carries_data() && (sf.is_active() || silent_too);
         for sf in self.iter_mut().filter(asked) {
-            sf.tcp.probe_liveness(now);
-            if again && sf.liveness.receiver_probe.last_received() < began {
-                sf.liveness.receiver_probe.probe_now(now);
+            let receiver_probe = &mut sf.liveness.receiver_probe;
+            if receiver_probe.was_sent_since(began) {
+                continue;
+            }
+            match again && receiver_probe.last_received() < began {
+                true => receiver_probe.probe_now(now),
+                false => sf.tcp.probe_liveness(now),
             }
         }
     }

@@ -100,6 +100,11 @@ impl ReceiverProbe {
         }
     }
 
+    /// A probe was sent at this time or later.
+    pub(in crate::conn) fn was_sent_since(&self, began: Instant) -> bool {
+        self.unanswered > 0 && self.probed_at >= began
+    }
+
     /// When a segment of the peer last arrived on the subflow.
     pub(crate) fn last_received(&self) -> Instant {
         self.last_received
