@@ -224,6 +224,11 @@ impl Stack {
                 _ => self.handle_syn(iface, seg, beyond),
             };
         }
+        if !flags.ack() && self.demux.listener(seg.tuple.local).is_some() {
+            // A listener answers what acknowledges something, and SYNs: the rest is dropped (RFC 9293 section 3.10.7.2).
+            self.counters.no_socket += 1;
+            return;
+        }
         if self.handle_third(iface, seg) {
             return;
         }
