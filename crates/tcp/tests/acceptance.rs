@@ -69,7 +69,13 @@ fn only_the_exact_number_resets() {
     assert_eq!(s.expect(Kind::Ack).ack(), 1);
     rejected(&s.inject(29_000, R, 0, &[]), Reject::Reset);
     s.expect(Kind::Ack);
+    rejected(&s.inject(30_000, R, 0, &[]), Reject::Reset);
+    s.expect(Kind::Ack);
+    // Right behind the window, where an ACK of a peer that filled the window stands.
+    rejected(&s.inject(30_001, R, 0, &[]), Reject::Sequence);
     rejected(&s.inject(30_100, R, 0, &[]), Reject::Sequence);
+    // Payload that reaches into the window does not bring a RST there.
+    rejected(&s.inject(0, R, 0, &[7; 20]), Reject::Sequence);
     rejected(&s.inject(0, R, 0, &[]), Reject::Sequence);
     s.expect_none();
     assert_eq!(s.m.state(), State::Established);

@@ -96,12 +96,17 @@ impl Machine {
         } else {
             end.after(next)
         };
-        if starts_in_reach && ends_in_reach {
-            return None;
-        }
         if seg.header.flags.rst() {
+            // RFC 5961 section 3.2: outside of the window it is dropped without an answer. The number right behind the window is outside,
+            // where an ACK of a peer that filled the window stands; a closed window admits the next number.
+            if seq == next || seq.after(next) && seq.before(next + open) {
+                return None;
+            }
             self.counters.rejected.rejected_sequence += 1;
             return Some(Outcome::rejected(Reject::Sequence));
+        }
+        if starts_in_reach && ends_in_reach {
+            return None;
         }
         let flags = seg.header.flags;
         if flags.syn() && flags.ack() && seq == self.recv.irs() {
