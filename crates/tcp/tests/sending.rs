@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::script::{A, ISN, Script};
+use common::script::{A, ISN, SA, Script};
 use manypath_tcp::machine::{
     Config, DeadCause, Decision, IcmpOutcome, Keepalive, Kind, Offer, State, TcpOptions, Timeouts,
 };
@@ -238,6 +238,34 @@ fn the_users_patience_ends_it() {
     };
     assert_eq!(dead, DeadCause::UserTimeout);
     assert_eq!(s.now.since(start), Duration::from_secs(3));
+}
+
+#[test]
+fn a_syn_waits_no_longer_than_the_user_allows() {
+    // RFC 9293 section 3.10.8: in any state
+    let config = || Config {
+        user_timeout: Some(Duration::from_secs(4)),
+        ..Script::config()
+    };
+    let mut connecting = Script::connecting(config());
+    connecting.expect(Kind::Syn);
+    let start = connecting.now;
+    let dead = loop {
+        if let Some(dead) = connecting.timeout().dead {
+            break dead;
+        }
+        connecting.drain();
+    };
+    assert_eq!(dead, DeadCause::UserTimeout);
+    assert_eq!(connecting.now.since(start), Duration::from_secs(4));
+    // Time in the handshake does not count for what is sent behind it.
+    let mut s = Script::connecting(config());
+    s.expect(Kind::Syn);
+    s.pass(900);
+    assert!(s.inject(0, SA, 1, &[]).established);
+    s.drain();
+    s.pass(60_000);
+    assert_eq!(s.m.state(), State::Established);
 }
 
 #[test]

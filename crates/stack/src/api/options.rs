@@ -62,7 +62,7 @@ pub struct ConnOptions {
     pub pacing: bool,
     /// Probe idle subflows.
     pub keepalive: Option<Keepalive>,
-    /// Give up when data stays unacknowledged for so long (RFC 5482).
+    /// Give up when data, or a SYN, stays unacknowledged for so long (RFC 5482; RFC 9293 section 3.10.8: in any state).
     pub user_timeout: Option<Duration>,
     /// How long a connection without any subflow waits for a new one (break before make).
     pub break_before_make: Duration,

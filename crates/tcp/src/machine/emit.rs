@@ -169,6 +169,7 @@ impl Machine {
             Kind::Syn | Kind::SynAck => {
                 self.syn_again = false;
                 self.syn_carried(plan.len);
+                self.send.waiting_since.get_or_insert(now);
                 let how = if first_syn {
                     Sent::New
                 } else {

@@ -49,7 +49,7 @@ impl Machine {
         (new || loss.next_retransmit(self.mss(), 0).is_some()).then_some(ready)
     }
 
-    /// RFC 5482: unacknowledged data must not wait longer than the user allows.
+    /// RFC 5482: unacknowledged data must not wait longer than the user allows, nor does a SYN (RFC 9293 section 3.10.8: in any state).
     fn user_deadline(&self) -> Option<Instant> {
         Some(self.send.waiting_since? + self.cfg.user_timeout?)
     }

@@ -28,7 +28,7 @@ pub(crate) struct Sender {
     pub(crate) fin: Option<SeqNum>,
     /// End of the last segment that was smaller than a full one (Minshall's refinement of Nagle's rule).
     small_end: Option<SeqNum>,
-    /// Since when the oldest unacknowledged data waits (RFC 5482).
+    /// Since when the oldest unacknowledged data, or the SYN, waits (RFC 5482).
     pub(crate) waiting_since: Option<Instant>,
     /// The next new data carries CWR (RFC 3168 section 6.1.2).
     pub(crate) cwr_due: bool,
