@@ -62,6 +62,25 @@ fn delivered_payload_is_acknowledged_again_and_reported() {
 }
 
 #[test]
+fn a_duplicate_behind_a_hole_is_reported_before_the_run_that_contains_it() {
+    // RFC 2883 section 4.2
+    let mut s = Script::established(Script::config());
+    s.inject(1001, A, 1, &[7; 500]);
+    assert_eq!(s.expect(Kind::Ack).sack(), [(1001, 1501)]);
+    s.inject(1101, A, 1, &[7; 100]);
+    assert_eq!(s.expect(Kind::Ack).sack(), [(1101, 1201), (1001, 1501)]);
+    // All of the run again; the report is made once.
+    s.inject(1001, A, 1, &[7; 500]);
+    assert_eq!(s.expect(Kind::Ack).sack(), [(1001, 1501), (1001, 1501)]);
+    s.inject(2001, A, 1, &[7; 500]);
+    assert_eq!(s.expect(Kind::Ack).sack(), [(2001, 2501), (1001, 1501)]);
+    // Partly new: the run that contains the duplicate comes second, and not once more.
+    s.inject(1401, A, 1, &[7; 200]);
+    let blocks = [(1401, 1501), (1001, 1601), (2001, 2501)];
+    assert_eq!(s.expect(Kind::Ack).sack(), blocks);
+}
+
+#[test]
 fn only_the_exact_number_resets() {
     // RFC 5961 section 3.2
     let mut s = Script::established(Script::config());

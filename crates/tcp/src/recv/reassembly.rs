@@ -10,6 +10,14 @@ use super::stream::Stream;
 /// Data that is as far ahead is noise: no window is as large (RFC 7323 section 2.3).
 const FAR_BEYOND: u32 = 1 << 30;
 
+/// The most blocks that fit an option (RFC 2018 section 3).
+const MOST_BLOCKS: usize = 4;
+
+/// The block lies in the run.
+fn contains(run: (SeqNum, SeqNum), block: (SeqNum, SeqNum)) -> bool {
+    block.0.after_eq(run.0) && block.1.before_eq(run.1)
+}
+
 /// The out-of-order store, its memory and its reports.
 #[derive(Debug)]
 pub(super) struct Reassembly {
@@ -100,14 +108,26 @@ impl Reassembly {
         said: SeqNum,
         max: usize,
     ) -> impl Iterator<Item = (SeqNum, SeqNum)> + 'a {
-        let max = max.min(4);
-        let runs = self.store.recent(max);
-        // A block beyond the acknowledged number would not be read as a duplicate, but as an acknowledgement (RFC 2883
-        // section 4).
-        self.dsack
-            .filter(|(_, end)| end.before_eq(said))
+        let max = max.min(MOST_BLOCKS);
+        let runs = || {
+            let runs = self.store.recent(MOST_BLOCKS);
+            runs.map(|(a, b)| (stream.seq_at(a), stream.seq_at(b)))
+        };
+        let (below, above) = match self.dsack {
+            Some(dsack) if dsack.1.before_eq(said) => (Some(dsack), None),
+            // Beyond the acknowledged number a block alone is read as an acknowledgement; right before the run that contains it, as a
+            // duplicate (RFC 2883 section 4.2).
+            Some(dsack) if max >= 2 => {
+                let around = runs().find(|run| contains(*run, dsack));
+                (None, around.map(|run| [dsack, run]))
+            }
+            Some(_) | None => (None, None),
+        };
+        let around = above.map(|[_, run]| run);
+        below
             .into_iter()
-            .chain(runs.map(|(a, b)| (stream.seq_at(a), stream.seq_at(b))))
+            .chain(above.into_iter().flatten())
+            .chain(runs().filter(move |run| Some(*run) != around))
             .take(max)
     }
 }

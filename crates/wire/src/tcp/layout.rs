@@ -418,6 +418,14 @@ mod tests {
             (plain.options().sack.len(), plain.left_out().sack_blocks),
             (3, 1)
         );
+        // Alone, a duplicate above the acknowledged number would be read as a run that arrived (RFC 2883 section 4).
+        let number = SeqNum::new;
+        let duplicate = [(number(20), number(30)), (number(10), number(40))];
+        let both = |mptcp| timed(mptcp, duplicate.into_iter().collect(), Prefer::Data);
+        assert_eq!(both(&[]).options().sack.as_slice(), duplicate);
+        let mut one: SackBlocks = duplicate.into_iter().collect();
+        one.truncate(1);
+        assert_eq!(one.as_slice(), &duplicate[1..]);
         // Beside a full mapping none does.
         let full = timed(&[dss(true, true)], blocks(3), Prefer::Data);
         assert_eq!(

@@ -42,10 +42,19 @@ impl SackBlocks {
         true
     }
 
-    /// Keeps the first `count` blocks, which are the most recent ones.
+    /// Keeps the first `count` blocks, which are the most recent ones. A duplicate above the acknowledged number needs the second block,
+    /// which contains it, to be told from a run that arrived: where only one is kept, it is that one (RFC 2883 section 4).
     pub fn truncate(&mut self, count: usize) {
         let mut kept = Self::EMPTY;
-        for (place, block) in kept.blocks.iter_mut().zip(self.as_slice()).take(count) {
+        let skipped = match self.as_slice() {
+            [first, second, ..] => {
+                let inside = first.0.after_eq(second.0) && first.1.before_eq(second.1);
+                usize::from(count == 1 && inside)
+            }
+            _ => 0,
+        };
+        let blocks = self.as_slice().iter().skip(skipped);
+        for (place, block) in kept.blocks.iter_mut().zip(blocks).take(count) {
             *place = *block;
             kept.len += 1;
         }
