@@ -13,7 +13,10 @@ const DUP_THRESH: u32 = 3;
 /// The state of RACK on one subflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rack {
+    /// The segment sent last of those that arrived: RACK.xmit_ts and RACK.end_seq.
     newest: Option<Newest>,
+    /// Round-trip time of the segment delivered last, whenever it was sent: RACK.rtt.
+    rtt: Duration,
     reordering_seen: bool,
     multiplier: u32,
     persist: u8,
@@ -56,6 +59,7 @@ impl Rack {
     pub fn new() -> Rack {
         Rack {
             newest: None,
+            rtt: Duration::ZERO,
             reordering_seen: false,
             multiplier: 1,
             persist: WINDOW_PERSIST,
@@ -71,7 +75,15 @@ impl Rack {
     /// Steps 2, 3 and the first half of 4: takes in what an acknowledgement reported. `una` and `nxt` are the flight's edges
     /// after it.
     pub fn on_ack(&mut self, report: &AckReport, una: SeqNum, nxt: SeqNum) {
-        for found in [report.newest, report.proven].into_iter().flatten() {
+        let mut found = [report.newest, report.proven];
+        // In the order of their sending.
+        if let [Some(first), Some(second)] = &found
+            && first.is_after(second)
+        {
+            found.swap(0, 1);
+        }
+        for found in found.into_iter().flatten() {
+            self.rtt = found.rtt;
             if self.newest.is_none_or(|old| found.is_after(&old)) {
                 self.newest = Some(found);
             }
@@ -92,6 +104,7 @@ impl Rack {
     /// retransmission a duplicate report says that it arrived as well.
     pub fn forget_newest(&mut self, proven: Option<Newest>) {
         self.newest = proven;
+        self.rtt = proven.map_or(self.rtt, |proven| proven.rtt);
     }
 
     /// A fast retransmission proved needless, so the original was only late: what reordering is, although its proof arrived
@@ -125,7 +138,7 @@ impl Rack {
         let Some(newest) = self.newest else {
             return Found::default();
         };
-        let patience = newest.rtt + self.window(flight, view);
+        let patience = self.rtt + self.window(flight, view);
         let mut look_again = None;
         let lost = flight.mark_overtaken(newest.sent_at, |entry| {
             if !newest.is_after(&position(entry)) {
@@ -143,8 +156,7 @@ impl Rack {
     /// The retransmission timer fired: the head is lost, and so is everything sent a round trip and a reordering window
     /// ago (section 6.3).
     pub fn on_rto(&self, flight: &mut Flight, view: &View) -> u32 {
-        let patience =
-            self.newest.map_or(Duration::ZERO, |newest| newest.rtt) + self.window(flight, view);
+        let patience = self.newest.map_or(Duration::ZERO, |_| self.rtt) + self.window(flight, view);
         let una = flight.una();
         flight.mark_any(|entry| entry.seq == una || entry.sent_at + patience <= view.now)
     }
@@ -263,6 +275,22 @@ mod tests {
             Found {
                 lost: 0,
                 look_again: Some(at(53))
+            }
+        );
+    }
+
+    #[test]
+    fn the_round_trip_is_that_of_the_last_delivery_however_old_its_segment() {
+        // RFC 8985 section 6.2 step 2
+        let (mut flight, mut rack) = stream();
+        ack(&mut flight, &mut rack, 43, 0, &[(3_000, 4_000)]);
+        // Segment 1 arrives late: segment 2, sent at 2, gets as long as this one took, and a window of 10 ms.
+        let found = ack(&mut flight, &mut rack, 60, 0, &[(1_000, 2_000)]);
+        assert_eq!(
+            found,
+            Found {
+                lost: 0,
+                look_again: Some(at(71))
             }
         );
     }

@@ -84,9 +84,16 @@ impl Frto {
         }
     }
 
-    /// An acknowledgement arrived; `una` is the left edge after it, `new_data` says that the caller has data never sent which
-    /// the peer's window admits.
-    pub fn on_ack(&mut self, report: &AckReport, una: SeqNum, new_data: bool) -> FrtoVerdict {
+    /// A segment with an acknowledgement arrived; `una` is the left edge after it, `duplicate` says that it is a duplicate ACK as RFC 5681
+    /// section 2 defines it: the peer's data and window updates, which repeat the number too, tell nothing about a loss. `new_data` says
+    /// that the caller has data never sent which the peer's window admits.
+    pub fn on_ack(
+        &mut self,
+        report: &AckReport,
+        una: SeqNum,
+        duplicate: bool,
+        new_data: bool,
+    ) -> FrtoVerdict {
         let advanced = report.acked > 0;
         match *self {
             Frto::Off => FrtoVerdict::Wait,
@@ -94,7 +101,7 @@ impl Frto {
             Frto::HeadSent { .. } | Frto::NewSent { .. }
                 if !advanced && report.newly_sacked == 0 =>
             {
-                if report.dsack.is_some() {
+                if report.dsack.is_some() || !duplicate {
                     return FrtoVerdict::Wait;
                 }
                 *self = Frto::Off;
@@ -256,13 +263,14 @@ mod tests {
                     ..AckReport::default()
                 },
                 seq(1_000),
+                false,
                 true
             ),
             FrtoVerdict::Wait
         );
         assert!(frto.wants_new_data());
         assert_eq!(
-            frto.on_ack(&advanced(1_000), seq(2_000), true),
+            frto.on_ack(&advanced(1_000), seq(2_000), false, true),
             FrtoVerdict::Spurious
         );
         assert!(!frto.pending());
@@ -277,13 +285,16 @@ mod tests {
         // Step 2a: a duplicate, or a report of data behind the head, comes first.
         for report in [AckReport::default(), sacked(3_000)] {
             let mut frto = Frto::on_timeout(seq(10_000), true);
-            assert_eq!(frto.on_ack(&report, seq(0), true), FrtoVerdict::Genuine);
+            assert_eq!(
+                frto.on_ack(&report, seq(0), true, true),
+                FrtoVerdict::Genuine
+            );
         }
         // Step 2b: everything is acknowledged at once, or nothing new could be sent.
         for (una, new_data) in [(10_000, true), (1_000, false)] {
             let mut frto = Frto::on_timeout(seq(10_000), true);
             assert_eq!(
-                frto.on_ack(&first, seq(una), new_data),
+                frto.on_ack(&first, seq(una), false, new_data),
                 FrtoVerdict::Genuine
             );
             assert!(!frto.pending());
@@ -291,10 +302,33 @@ mod tests {
         // Step 3a: a duplicate, or only the new segments arrive.
         for report in [AckReport::default(), sacked(10_000)] {
             let mut frto = Frto::on_timeout(seq(10_000), true);
-            frto.on_ack(&first, seq(1_000), true);
-            assert_eq!(frto.on_ack(&report, seq(1_000), true), FrtoVerdict::Genuine);
+            frto.on_ack(&first, seq(1_000), false, true);
+            assert_eq!(
+                frto.on_ack(&report, seq(1_000), true, true),
+                FrtoVerdict::Genuine
+            );
         }
         assert!(!Frto::on_timeout(seq(10_000), false).pending());
+    }
+
+    #[test]
+    fn data_of_the_peer_and_its_window_updates_decide_nothing() {
+        // RFC 5682 section 2.1 speaks of duplicate ACKs, which RFC 5681 section 2 defines.
+        let other = AckReport::default();
+        let mut frto = Frto::on_timeout(seq(10_000), true);
+        assert_eq!(frto.on_ack(&other, seq(0), false, true), FrtoVerdict::Wait);
+        assert_eq!(
+            frto.on_ack(&advanced(0), seq(1_000), false, true),
+            FrtoVerdict::Wait
+        );
+        assert_eq!(
+            frto.on_ack(&other, seq(1_000), false, true),
+            FrtoVerdict::Wait
+        );
+        assert_eq!(
+            frto.on_ack(&advanced(1_000), seq(2_000), false, true),
+            FrtoVerdict::Spurious
+        );
     }
 
     #[test]

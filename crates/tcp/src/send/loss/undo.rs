@@ -47,7 +47,7 @@ impl Undo {
 
     /// Takes in an acknowledgement; `una` is the left edge after it.
     pub(super) fn on_ack(&mut self, ack: &AckIn<'_>, report: &AckReport, una: SeqNum) -> Judgement {
-        let late = self.frto.on_ack(report, una, true) == FrtoVerdict::Spurious;
+        let late = self.frto.on_ack(report, una, ack.duplicate, true) == FrtoVerdict::Spurious;
         let echo = ack.echo.map(|echo| echo.before);
         if late || self.evidence.on_ack(report, echo) {
             let after_recovery = self.evidence.is_after_recovery();
