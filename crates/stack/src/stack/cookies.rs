@@ -115,7 +115,8 @@ impl Stack {
     }
 
     /// A segment that belongs to nothing may be the third packet of a handshake that was forgotten. True: it was dealt
-    /// with.
+    /// with. Any other gets its reset (RFC 9293 section 3.10.7.2), as without cookies. Data that overtook the third packet gets one, too:
+    /// nothing in it shows that it belongs to a handshake, and its connection is lost with it, which is counted.
     pub(super) fn handle_third(&mut self, iface: IfaceId, seg: &Segment<'_>) -> bool {
         let flags = seg.header.flags;
         if self.now >= self.cookies_until || !flags.ack() || flags.rst() || flags.syn() {
@@ -128,12 +129,12 @@ impl Stack {
             return false;
         };
         let (irs, isn) = (seg.header.seq - 1, seg.header.ack - 1);
-        match self.syn_cookies.recall(self.now, &seg.tuple, irs, isn) {
-            Some(recalled) => self.resume(iface, handle, seg, &recalled),
-            // It may have overtaken the one that can be recognised, so it gets no reset.
+        let recalled = self.syn_cookies.recall(self.now, &seg.tuple, irs, isn);
+        match &recalled {
+            Some(recalled) => self.resume(iface, handle, seg, recalled),
             None => self.counters.syn_cookie_failed += 1,
         }
-        true
+        recalled.is_some()
     }
 
     fn resume(&mut self, iface: IfaceId, handle: Handle, seg: &Segment<'_>, recalled: &Recalled) {

@@ -129,7 +129,7 @@ fn the_first_data_does_as_well_when_the_third_packet_is_lost() {
         len: map.len,
         checksum: map.checksum,
     };
-    // A later segment that overtakes it is neither understood nor refused.
+    // A later segment that overtakes it cannot be recognised, and is answered as what belongs to nothing (RFC 9293 section 3.10.7.2).
     let irs = w.flows[flow].isn;
     let later = map_at(peer.first_byte() + 5, Ssn::new(6), b"second", true);
     let later = MptcpOption::Dss(Dss {
@@ -138,7 +138,7 @@ fn the_first_data_does_as_well_when_the_third_packet_is_lost() {
         data_fin: false,
     });
     w.inject(flow, &data(b"second").opt(later).seq(irs + 6));
-    w.quiet(flow);
+    w.expect(flow, "RST", |seg| seg.flags.rst());
     assert_eq!(w.count().syn_cookie_failed, 1);
     w.inject(
         flow,
