@@ -140,12 +140,12 @@ pub struct Either {
 /// What one line of a script asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// Names a flow that the script opens: its path, and the device's port.
+    /// Names a flow that the script opens: the script's address, and the device's.
     Flow {
-        /// The path.
-        path: u8,
-        /// The device's port.
-        port: u16,
+        /// From here.
+        from: IpAddr,
+        /// To there.
+        to: SocketAddr,
     },
     /// A new connection begins.
     Connection,
@@ -247,13 +247,9 @@ pub trait Arm {
     fn next_connection(&mut self);
 }
 
-/// The ends of a flow that the script opens, from its address on a path to the device's first address.
+/// The script's end of a flow that it opens.
 #[must_use]
-pub(crate) fn dialled(path: u8, number: usize, port: u16) -> (SocketAddr, SocketAddr) {
+pub(crate) fn dialled(from: IpAddr, number: usize) -> SocketAddr {
     // Scripts have less than ten flows.
-    let own = 4000 + number as u16;
-    (
-        SocketAddr::new(peer_address(path), own),
-        SocketAddr::new(device_address(0), port),
-    )
+    SocketAddr::new(from, 4000 + number as u16)
 }

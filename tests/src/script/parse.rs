@@ -1,8 +1,12 @@
 //! Text to [`Script`].
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::{Action, ArmName, Either, PORT, Script, Settings, Shape, Step, What};
+use super::{
+    Action, ArmName, Either, PORT, Script, Settings, Shape, Step, What, device_address,
+    peer_address,
+};
 
 /// Reads a script.
 ///
@@ -237,17 +241,29 @@ fn arm_name(text: &str) -> Result<ArmName, String> {
 }
 
 fn flow_line(line: usize, whole: &str, text: &str) -> Result<Step, String> {
-    let (flow, path, port) = match text.split_whitespace().collect::<Vec<_>>()[..] {
-        [flow, "path", path] => (number(flow)?, number(path)?, PORT),
-        [flow, "path", path, "port", port] => (number(flow)?, number(path)?, number(port)?),
-        _ => return Err("flow N path N [port N]".to_owned()),
+    let device = device_address(0);
+    let (flow, from, to, port) = match text.split_whitespace().collect::<Vec<_>>()[..] {
+        [flow, "path", path] => (flow, peer_address(number(path)?), device, PORT),
+        [flow, "path", path, "port", port] => {
+            (flow, peer_address(number(path)?), device, number(port)?)
+        }
+        [flow, "from", from] => (flow, address(from)?, device, PORT),
+        [flow, "to", to] => (flow, peer_address(0), address(to)?, PORT),
+        _ => {
+            return Err("flow N path N [port N], flow N from ADDRESS or flow N to ADDRESS".into());
+        }
     };
+    let (flow, to) = (number(flow)?, SocketAddr::new(to, port));
     Ok(Step {
         line,
         text: whole.to_owned(),
         flow,
-        what: What::Flow { path, port },
+        what: What::Flow { from, to },
     })
+}
+
+fn address(text: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| format!("no address: '{text}'"))
 }
 
 fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {

@@ -1,6 +1,7 @@
 //! Plays a script against one arm.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use manypath_sim::attack::peer::Shape as Raw;
@@ -13,7 +14,10 @@ use manypath_wire::tcp::options::{FastOpen, Timestamps};
 
 use super::observed::Observed;
 use super::option::{self, End, Material, Voice};
-use super::{Action, Arm, Either, PORT, Progress, Script, Shape, Step, What, dialled};
+use super::{
+    Action, Arm, Either, PORT, Progress, Script, Shape, Step, What, device_address, dialled,
+    peer_address,
+};
 
 /// What should not take long takes no longer than this.
 const SOON: Duration = Duration::from_secs(1);
@@ -201,7 +205,7 @@ impl<'a> Player<'a> {
     fn step(&mut self, step: &Step) -> Result<(), String> {
         self.note(&step.text);
         match &step.what {
-            What::Flow { path, port } => self.dial(step.flow, *path, *port),
+            What::Flow { from, to } => self.dial(step.flow, *from, *to),
             What::Connection => {
                 self.connect();
                 self.names.clear();
@@ -241,9 +245,9 @@ impl<'a> Player<'a> {
     }
 
     /// The script opens a subflow.
-    fn dial(&mut self, name: usize, path: u8, port: u16) -> Result<(), String> {
+    fn dial(&mut self, name: usize, from: IpAddr, device: SocketAddr) -> Result<(), String> {
         let count = self.flows.len();
-        let (own, device) = dialled(path, count, port);
+        let own = dialled(from, count);
         let connection = self.connections.len() - 1;
         self.names.insert(name, count);
         self.flows
@@ -268,7 +272,11 @@ impl<'a> Player<'a> {
 
     fn inject(&mut self, name: usize, shape: &Shape) -> Result<(), String> {
         if !self.names.contains_key(&name) {
-            self.dial(name, 0, PORT)?;
+            self.dial(
+                name,
+                peer_address(0),
+                SocketAddr::new(device_address(0), PORT),
+            )?;
         }
         let at = self.names[&name];
         let packet = self.write(at, shape)?;
