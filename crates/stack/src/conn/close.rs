@@ -9,9 +9,10 @@ use manypath_wire::tcp::mptcp::{MptcpOption, Reset, ResetReason};
 
 use crate::api::{CloseCause, ConnState, EventKind, StackError, SubflowEnd, SubflowPhase};
 use crate::conn::Conn;
-use crate::conn::dss::reset_reason::{interference, lack_of_resources};
+use crate::conn::dss::reset_reason::lack_of_resources;
 use crate::conn::events::Events;
 use crate::conn::handshake::Handshake;
+use crate::conn::handshake::mp_capable::Proof;
 use crate::conn::level::Level;
 use crate::conn::life::{FastCloseWait, Life};
 use crate::conn::recv::queue::ReceiveQueue;
@@ -20,7 +21,7 @@ use crate::conn::send::flight::Flight;
 use crate::conn::send::queue::{FinState, SendQueue};
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::handshake::HandshakeState;
-use crate::conn::subflow::table::{RemovedSubflow, Subflows};
+use crate::conn::subflow::table::Subflows;
 use crate::conn::types::{Cx, SubflowIdx};
 use crate::crypto::mac;
 use crate::ids::SubflowId;
@@ -30,8 +31,6 @@ use crate::pm;
 const FAST_CLOSE_REPEATS: u8 = 3;
 /// Bytes after which a subflow counts as useful: what the first windows hold.
 const USEFUL: u64 = 32 * 1024;
-/// Ended subflows that are kept for status.
-const MOST_ENDED: usize = 32;
 /// How long a connection released by the application may go without progress before it is aborted: as long as Linux keeps an orphan in
 /// FIN-WAIT-2 (`tcp_fin_timeout`).
 const ORPHAN: Duration = Duration::from_secs(60);
@@ -61,6 +60,29 @@ impl SendQueue {
             FinState::Open => self.queued() == 0 && !recv.finished(),
             FinState::Queued | FinState::Sent => false,
         }
+    }
+
+    /// What is outstanding at data level.
+    pub(in crate::conn) fn outstanding(&self) -> Outstanding {
+        let fin = match self.fin.state {
+            FinState::Sent => true,
+            FinState::Queued => self.all_sent(),
+            FinState::Open | FinState::Acked => false,
+        };
+        if self.una() < self.next() || fin {
+            Outstanding::Data
+        } else if self.blocked_by_window() {
+            Outstanding::Window
+        } else {
+            Outstanding::Nothing
+        }
+    }
+}
+
+impl Life {
+    /// Data ACKs are exchanged: at this level, and until it is closed.
+    pub(in crate::conn) fn awaits_data_acks(&self, handshake: &Handshake, level: Level) -> bool {
+        level.is_multipath() && self.closed.is_none() && handshake.is_established()
     }
 }
 
@@ -106,64 +128,6 @@ impl Subflows {
         let fin_acked = |sf: &Subflow| matches!(sf.tcp.state(), State::FinWait2 | State::TimeWait);
         let plain = !level.is_multipath() && send.fin.state != FinState::Open;
         send.fin.state == FinState::Acked || plain && self.iter().any(fin_acked)
-    }
-}
-
-impl Flight<'_> {
-    /// Resets all subflows: the connection is closed.
-    pub(in crate::conn) fn close_all(&mut self, cx: &mut Cx<'_>) {
-        for i in self.subflows.indices() {
-            self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
-        }
-    }
-
-    /// Resets one subflow; what it carried is reinjected on the others.
-    pub(crate) fn reset_subflow(
-        &mut self,
-        i: SubflowIdx,
-        end: SubflowEnd,
-        why: Option<MptcpOption>,
-        cx: &mut Cx<'_>,
-    ) {
-        if self.subflows[i].closing.reset_with.is_some() {
-            return;
-        }
-        cx.count.subflow_reset_by_us += 1;
-        self.subflows.dirty = true;
-        self.reinject_all(i);
-        if end.is_by_middlebox() {
-            self.subflows.probe_others(i, cx);
-        }
-        self.subflows[i].reset(end, why);
-        self.subflows.refresh_sample(i);
-    }
-
-    /// The connection is finished: so are its subflows, and those that never came up are reset.
-    fn finish_subflows(&mut self, cx: &mut Cx<'_>) {
-        for i in self.subflows.indices() {
-            match self.subflows[i].phase() {
-                SubflowPhase::Handshake | SubflowPhase::PreEstablished => {
-                    self.reset_subflow(i, SubflowEnd::ConnectionClosed, None, cx);
-                }
-                SubflowPhase::Established | SubflowPhase::Closing => {
-                    self.subflows[i].closing.finish = true
-                }
-            }
-        }
-    }
-
-    /// A path manager or the application removes a subflow that works: with a FIN. // rfc8684:A21
-    pub(crate) fn finish_subflow(&mut self, i: SubflowIdx, end: SubflowEnd) {
-        self.reinject_all(i);
-        let sf = &mut self.subflows[i];
-        sf.closing.end.get_or_insert(end);
-        sf.closing.finish = true;
-        self.subflows.refresh_sample(i);
-    }
-
-    /// A subflow's address is gone. // rfc8684:A19
-    pub(crate) fn address_gone(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        self.reset_subflow(i, SubflowEnd::AddressGone, interference(), cx);
     }
 }
 
@@ -528,86 +492,6 @@ impl Ending<'_> {
 }
 
 impl Conn {
-    /// Removes a dead subflow.
-    pub(crate) fn remove_ended(&mut self, i: SubflowIdx, end: SubflowEnd, cx: &mut Cx<'_>) {
-        let end = self.subflows[i].closing.end.unwrap_or(end);
-        let by_the_path = matches!(
-            end,
-            SubflowEnd::AddressGone | SubflowEnd::ResetByPeer { reason: None, .. }
-        );
-        if by_the_path && self.subflows[i].handshake.state == HandshakeState::Done {
-            // The peer has our keys, and no data will prove it here any more: joins are allowed. // rfc8684:C13,F10
-            self.proof_overdue(i, cx);
-        }
-        // Where acknowledgements lose their options, so does the RST that would give the reason.
-        if end.is_by_middlebox() || self.subflows[i].evidence.option_loss.acks > 0 {
-            self.flight().reinject_subflow_acked(i);
-        }
-        self.flight().reinject_all(i);
-        let sf = self.subflows.remove(i);
-        self.handshake.early_unanswered(&sf, end);
-        let silently = matches!(
-            end,
-            SubflowEnd::AddressGone | SubflowEnd::TimedOut | SubflowEnd::Unreachable
-        );
-        // Our MP_JOIN ACK may have arrived: then the peer had another subflow.
-        self.subflows.joined |=
-            silently && matches!(sf.handshake.state, HandshakeState::JoinAck { .. });
-        self.subflows.new_one_lost |= sf.stats.bytes_sent > 0 && !sf.evidence.data_was_acked;
-        if self
-            .fallback
-            .checksum_failure
-            .is_some_and(|checksum_failure| checksum_failure.subflow() == sf.id())
-        {
-            self.fallback.checksum_failure = None;
-        }
-        self.recv.discard(sf.id());
-        self.send.unavoid(sf.id());
-        cx.count.subflow_closed += 1;
-        self.subflows.removed.push(RemovedSubflow {
-            subflow: sf.id(),
-            tuple: sf.endpoint.tuple,
-            last_ack: sf.last_ack(cx.now),
-        });
-        if self.subflows.ended.len() == MOST_ENDED {
-            self.subflows.ended.pop_front();
-        }
-        self.subflows.ended.push_back(sf.ended(end, cx.now));
-        self.events.push(EventKind::SubflowDown {
-            subflow: sf.id(),
-            tuple: sf.endpoint.tuple,
-            end,
-        });
-        self.paths.notify_manager(
-            pm::Event::Ended {
-                subflow: sf.id(),
-                end,
-                carried: carried(&sf),
-            },
-            cx,
-        );
-        let refused = matches!(
-            end,
-            SubflowEnd::Refused
-                | SubflowEnd::ResetByPeer {
-                    transient: false,
-                    ..
-                }
-        );
-        if refused && !sf.was_up() {
-            let unknown_token = Some(ResetReason::MptcpSpecific);
-            let token_unknown =
-                matches!(end, SubflowEnd::ResetByPeer { reason, .. } if reason == unknown_token);
-            self.subflows
-                .probe_after_refusal(sf.stats.opened, token_unknown, cx.now);
-        }
-        if !self.subflows.iter().any(Subflow::was_up) {
-            let may_join = self.joins().may_join();
-            let stays = may_join.then_some(self.opts.break_before_make);
-            self.ending().last_subflow_gone(end, stays, cx);
-        }
-    }
-
     /// Advances the close after anything that may have affected it.
     pub(crate) fn advance_end(&mut self, cx: &mut Cx<'_>) {
         if self.life.fast_close.is_some() {
@@ -629,7 +513,7 @@ impl Conn {
             }
         } else if self.send.fin.state == FinState::Queued && self.send.all_sent() {
             // Where the final byte has to signal the fallback, the FIN waits for it.
-            let owed = self.owes_final_byte();
+            let owed = self.offers().owes_final_byte();
             for sf in &mut self.subflows {
                 match owed {
                     true => sf.tcp.probe_liveness(cx.now),
@@ -643,40 +527,6 @@ impl Conn {
             && self.recv.next() > self.life.bytes_at_release
         {
             self.ending().abort(cx);
-        }
-    }
-
-    /// Removes closed subflows. The end of one may end others, which stand before it.
-    pub(in crate::conn) fn remove_closed(&mut self, cx: &mut Cx<'_>) {
-        while let Some(i) = self
-            .subflows
-            .indices()
-            .find(|i| self.subflows.is_closed(*i, cx.now))
-        {
-            let end = self.subflows[i].closing.end.unwrap_or(SubflowEnd::Finished);
-            self.remove_ended(i, end, cx);
-        }
-    }
-
-    /// What is outstanding at data level.
-    pub(crate) fn data_outstanding(&self) -> Outstanding {
-        if !self.level.is_multipath()
-            || self.life.closed.is_some()
-            || !self.handshake.is_established()
-        {
-            return Outstanding::Nothing;
-        }
-        let fin = match self.send.fin.state {
-            FinState::Sent => true,
-            FinState::Queued => self.send.all_sent(),
-            FinState::Open | FinState::Acked => false,
-        };
-        if self.send.una() < self.send.next() || fin {
-            Outstanding::Data
-        } else if self.send.blocked_by_window() {
-            Outstanding::Window
-        } else {
-            Outstanding::Nothing
         }
     }
 
@@ -719,6 +569,49 @@ impl Conn {
             life: &mut self.life,
             data_timer: &mut self.data_timer,
             events: &mut self.events,
+        }
+    }
+
+    /// Removes closed subflows. The end of one may end others, which stand before it.
+    pub(in crate::conn) fn remove_closed(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now;
+        let closed = |subflows: &Subflows| {
+            let mut all = subflows.indices();
+            all.find(|i| subflows.is_closed(*i, now))
+        };
+        while let Some(i) = closed(&self.subflows) {
+            let end = self.subflows[i].closing.end.unwrap_or(SubflowEnd::Finished);
+            let by_the_path = matches!(
+                end,
+                SubflowEnd::AddressGone | SubflowEnd::ResetByPeer { reason: None, .. }
+            );
+            if by_the_path && self.subflows[i].handshake.state == HandshakeState::Done {
+                // The peer has our keys, and no data will prove it here any more: joins are allowed. // rfc8684:C13,F10
+                self.on_proof(i, Proof::Overdue, cx);
+            }
+            let sf = self.flight().remove(i, end, cx);
+            self.handshake.early_unanswered(&sf, end);
+            let failing = self.fallback.checksum_failure;
+            if failing.is_some_and(|failure| failure.subflow() == sf.id()) {
+                self.fallback.checksum_failure = None;
+            }
+            self.recv.discard(sf.id());
+            self.events.push(EventKind::SubflowDown {
+                subflow: sf.id(),
+                tuple: sf.endpoint.tuple,
+                end,
+            });
+            let ended = pm::Event::Ended {
+                subflow: sf.id(),
+                end,
+                carried: carried(&sf),
+            };
+            self.paths.notify_manager(ended, cx);
+            if !self.subflows.iter().any(Subflow::was_up) {
+                let may_join = self.joins().may_join();
+                let stays = may_join.then_some(self.opts.break_before_make);
+                self.ending().last_subflow_gone(end, stays, cx);
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use manypath_tcp::machine::{Machine, State};
 use manypath_tcp::time::{Duration, Instant};
 
-use crate::api::{ConnOptions, SubflowEnd};
+use crate::api::{ConnOptions, FallbackCause, SubflowEnd};
 use crate::conn::Conn;
 use crate::conn::dss::Numbers;
 use crate::conn::recv::queue::ReceiveQueue;
@@ -197,7 +197,10 @@ impl Flight<'_> {
 impl Conn {
     /// Runs the data-level timer exactly while something is outstanding.
     pub(crate) fn arm_data_timer(&mut self, now: Instant) {
-        let outstanding = self.data_outstanding();
+        let outstanding = match self.life.awaits_data_acks(&self.handshake, self.level) {
+            true => self.send.outstanding(),
+            false => Outstanding::Nothing,
+        };
         let idle = || !self.subflows.paths_for_data().any(|sf| sf.tcp.awaits_ack());
         let subflow_acked_only = outstanding == Outstanding::Data && idle();
         if self.data_timer.follow(outstanding) {
@@ -216,8 +219,12 @@ impl Conn {
     pub(in crate::conn) fn on_data_timeout(&mut self, cx: &mut Cx<'_>) {
         cx.count.conn_rto += 1;
         self.send.note_fin_unanswered();
-        if self.fall_back_without_data_acks(cx) {
-            return;
+        let bare = self.subflows.lacks_data_acks(&self.send, cx.now);
+        if let Some(i) = bare.filter(|_| self.level.is_multipath()) {
+            self.options_stopped(i, FallbackCause::OptionsLost, cx);
+            if !self.level.is_multipath() {
+                return;
+            }
         }
         // Where a middlebox joins segments and loses mappings, a single one gets through.
         let most = match self.data_timer.repeats() {
@@ -252,7 +259,9 @@ impl Conn {
             if !failing {
                 flight.finish_with_data_fin(recv, numbers, data_timer);
             }
-        } else if self.data_outstanding() == Outstanding::Window {
+        } else if self.life.awaits_data_acks(&self.handshake, self.level)
+            && self.send.outstanding() == Outstanding::Window
+        {
             self.subflows.probe_all(&self.data_timer, cx.now);
         }
     }

@@ -12,10 +12,10 @@ use crate::conn::Conn;
 use crate::conn::dss::mapping::RxMaps;
 use crate::conn::handshake::Handshake;
 use crate::conn::life::Life;
-use crate::conn::recv::autotune::{Arrivals, first_window};
+use crate::conn::recv::autotune::{Arrivals, SHORTEST, first_window, grown};
 use crate::conn::recv::queue::ReceiveQueue;
 use crate::conn::subflow::table::Subflows;
-use crate::conn::types::SubflowIdx;
+use crate::conn::types::{Cx, SubflowIdx};
 use crate::ids::SubflowId;
 
 /// The least rate that counts as progress, in bytes a second: half of what a modem of 1998 carried. One tiny acknowledgement
@@ -142,6 +142,40 @@ impl Limits {
         self.accepted = true;
         let first = first_window(opts).min(self.window_permitted);
         recv.set_capacity(first.max(recv.capacity()));
+    }
+
+    /// Payload arrived on some subflow.
+    pub(crate) fn note_arrival(
+        &mut self,
+        recv: &mut ReceiveQueue,
+        subflows: &Subflows,
+        opts: &ConnOptions,
+        bytes: usize,
+        cx: &mut Cx<'_>,
+    ) {
+        let most = opts.recv_buffer;
+        if !opts.mechanisms.autotune || recv.capacity() >= most {
+            return;
+        }
+        self.arrivals.bytes += bytes as u64;
+        let interval = cx.now.since(self.arrivals.since);
+        if interval < SHORTEST || interval < subflows.round_trips().min().unwrap_or(SHORTEST) {
+            return;
+        }
+        let longest = subflows.round_trips().max().unwrap_or(Duration::ZERO);
+        let now = recv.capacity();
+        // Until the application accepts the connection its window stays small.
+        let wanted = match self.accepted {
+            true => grown(now, self.arrivals.bytes, interval, longest, most),
+            false => now,
+        };
+        let size = wanted.min(self.window_permitted).max(now);
+        cx.count.recv_buffer_limited += u64::from(size < wanted);
+        if size > now {
+            recv.set_capacity(size);
+            cx.count.recv_buffer_grown += 1;
+        }
+        self.arrivals = Arrivals::new(cx.now);
     }
 }
 

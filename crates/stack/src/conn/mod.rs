@@ -2,15 +2,21 @@
 //!
 //! Owns what belongs to the connection as a whole. Each packet goes down once and its outcome comes up once;
 //! siblings must never call each other.
+//!
+//! What one part does alone is a method of that part. A pass over several parts is a view that borrows just these, in a file of its own,
+//! and is made by one method of [`Conn`]: [`Flight`] (a subflow that ends leaves its data to the others), `Offers` (what may be sent),
+//! `Incoming` (payload), `Descent` (fallback), `Ending`, `Uplinks`, `Commands`. The other methods of [`Conn`] let parts and views meet.
 
 mod close;
 mod commands;
 mod data_timeout;
+mod descent;
 mod dss;
 mod events;
 mod failover;
 mod fallback;
 mod handshake;
+mod incoming;
 mod info;
 mod level;
 mod life;
@@ -196,17 +202,12 @@ impl Conn {
             && !self.paths.controller.has_commands()
     }
 
-    /// It ended and has no subflow any more.
-    pub(crate) fn is_dead(&self) -> bool {
-        self.life.closed.is_some() && self.subflows.is_empty()
-    }
-
     /// Something may be sent now that the last poll did not see.
     pub(crate) fn wants_poll(&self, now: Instant) -> bool {
         self.subflows.indices().any(|i| {
             self.subflows[i].tcp.needs_send(now)
                 || self.subflows[i].signal_ready()
-                || self.fin_ready(i)
+                || self.offers().fin_ready(i)
         })
     }
 
@@ -235,21 +236,9 @@ impl Conn {
         }
     }
 
-    /// Reconciles everything that an input may have affected.
-    pub(crate) fn after_input(&mut self, cx: &mut Cx<'_>) {
-        self.subflows.dirty = true;
-        self.after_data(cx);
-    }
-
-    /// The same for what was sent in a turn. New data ends no subflow and changes no path.
-    pub(crate) fn after_sending(&mut self, cx: &mut Cx<'_>) {
-        self.subflows.dirty |= self.schedule.moved_more();
-        self.after_data(cx);
-    }
-
-    /// As `after_input`, where nothing but data may have come: it ends no subflow and changes no path, so that only
-    /// its own subflow has to be checked.
-    pub(crate) fn after_data(&mut self, cx: &mut Cx<'_>) {
+    /// Reconciles what an input, or what was sent, may have affected. New data ends no subflow and changes no path, so all subflows are
+    /// checked only where [something else](Subflows::mark_dirty) may have come.
+    pub(crate) fn reconcile(&mut self, cx: &mut Cx<'_>) {
         self.note_advance(cx.now);
         self.advance_end(cx);
         if core::mem::take(&mut self.subflows.dirty) {

@@ -8,6 +8,7 @@ use crate::api::{CloseCause, EventKind, SubflowEnd};
 use crate::conn::Conn;
 use crate::conn::data_timeout::data_rto;
 use crate::conn::failover::stale::REPLACED_AFTER;
+use crate::conn::handshake::mp_capable::Proof;
 use crate::conn::send::flight::Flight;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::handshake::HandshakeState;
@@ -184,7 +185,7 @@ impl Conn {
                 // The initiator has sent nothing but its keys for a while: it is idle, or its data is lost.
                 self.handshake.proof_until = None;
                 if !self.subflows.is_empty() {
-                    self.proof_overdue(SubflowIdx::FIRST, cx);
+                    self.on_proof(SubflowIdx::FIRST, Proof::Overdue, cx);
                     self.handshake
                         .probe_initiator(&mut self.subflows, self.level, cx);
                 }
@@ -213,7 +214,7 @@ impl Conn {
                 self.flight().close_all(cx);
             }
             Timer::Orphan => self.ending().linger_due(cx),
-            // These follow whatever came, see `after_input`.
+            // These follow whatever came, see `reconcile`.
             Timer::Announcement | Timer::PathManager | Timer::Controller => {}
         }
     }
@@ -250,7 +251,7 @@ impl Conn {
                     if due(&flight.subflows[i])
                         && flight.plain_probe_due(&self.handshake, &self.numbers, i)
                     {
-                        self.fall_back_silently(i, cx);
+                        self.descent().fall_back_silently(i, cx);
                         self.subflows.retransmit_now(i, cx);
                     }
                 }
@@ -261,7 +262,13 @@ impl Conn {
                 let flight = &mut Flight::new(&mut self.subflows, &mut self.send, self.level);
                 flight.receiver_probes_due(&mut self.paths, &mut self.events, cx);
             }
-            Kind::Held => self.unmapped_due(cx),
+            Kind::Held => {
+                for i in self.subflows.indices() {
+                    if self.subflows.held_due(&self.numbers, &self.recv, i, cx) {
+                        self.settle_unmapped(i, cx);
+                    }
+                }
+            }
             Kind::AckedBy => {
                 for i in self.subflows.indices() {
                     if due(&self.subflows[i])
@@ -286,7 +293,7 @@ impl Conn {
         if outcome.rto_fired {
             cx.count.rto += 1;
             self.flight().becomes_stale(i, cx);
-            self.proof_overdue(i, cx);
+            self.on_proof(i, Proof::Overdue, cx);
             self.subflows.on_handshake_timeout(i, cx);
             // Where nothing was ever acknowledged, the path may drop data with options, which a join does not change.
             let worked = self.send.una() > self.numbers.tx_start;

@@ -137,7 +137,7 @@ struct Entry {
     early: bool,
     /// In the queue of those that may have something to send.
     ready: bool,
-    /// It was changed since [`Conn::after_input`].
+    /// It was changed since [`Conn::reconcile`].
     to_reconcile: bool,
     /// The race of which it is an attempt that is not decided.
     race: Option<RaceId>,
@@ -286,7 +286,8 @@ impl Stack {
     ) -> Option<R> {
         self.with_entry(slot, |entry, cx| {
             let result = f(&mut entry.conn, cx);
-            entry.conn.after_input(cx);
+            entry.conn.subflows.mark_dirty();
+            entry.conn.reconcile(cx);
             entry.to_reconcile = false;
             result
         })
@@ -358,7 +359,8 @@ impl Stack {
         };
         let half_open = entry.listener.is_some() && !entry.conn.handshake.is_established();
         // Neither the application nor the network needs it any more.
-        if entry.conn.is_dead() && (entry.conn.life.is_released() || half_open) {
+        let dead = entry.conn.life.has_ended() && entry.conn.subflows.is_empty();
+        if dead && (entry.conn.life.is_released() || half_open) {
             self.forget(handle, slot);
             return;
         }

@@ -97,7 +97,7 @@ impl Stack {
             let mut cx = Cx::new(self.now, &mut self.counters, &mut self.rng);
             let to_reconcile = core::mem::take(&mut entry.to_reconcile);
             if to_reconcile {
-                entry.conn.after_data(&mut cx);
+                entry.conn.reconcile(&mut cx);
             }
             entry.conn.begin_poll();
             for _ in 0..TURN {
@@ -117,7 +117,10 @@ impl Stack {
                 return turn;
             }
             if entry.conn.schedule.moved_in_turn() {
-                entry.conn.after_sending(&mut cx);
+                if entry.conn.schedule.moved_more() {
+                    entry.conn.subflows.mark_dirty();
+                }
+                entry.conn.reconcile(&mut cx);
                 // What was just settled may have made something due; it keeps its place in the queue.
                 if matches!(turn, Turn::Done) && entry.conn.wants_poll(cx.now) {
                     turn = Turn::More;

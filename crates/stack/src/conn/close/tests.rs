@@ -9,6 +9,14 @@ fn fin(bench: &mut Bench, state: FinState) {
     bench.conn.send.fin.state = state;
 }
 
+/// The first subflow ends without a packet, and is removed.
+fn end_first(bench: &mut Bench, end: SubflowEnd) {
+    let sf = &mut bench.conn.subflows[SubflowIdx::FIRST];
+    sf.closing.end = Some(end);
+    sf.tcp.forget();
+    bench.with(|conn, cx| conn.remove_closed(cx));
+}
+
 #[test]
 fn states_are_those_of_appendix_d() {
     // rfc8684:F11
@@ -79,7 +87,7 @@ fn the_data_fin_is_outstanding_once_all_data_was_sent() {
         let mut bench = Bench::new(1, true);
         bench.write(written, sent);
         fin(&mut bench, own);
-        let found = bench.conn.data_outstanding();
+        let found = bench.conn.send.outstanding();
         assert_eq!(found, outstanding, "{sent} of {written}, {own:?}");
     }
 }
@@ -152,7 +160,7 @@ fn the_end_of_the_last_subflow_gives_the_cause() {
         if finished {
             bench.receive_end();
         }
-        bench.with(|conn, cx| conn.remove_ended(SubflowIdx::FIRST, end, cx));
+        end_first(&mut bench, end);
         assert_eq!(bench.conn.life.closed, Some(cause), "{end:?}");
     }
 }
@@ -161,7 +169,7 @@ fn the_end_of_the_last_subflow_gives_the_cause() {
 fn without_subflows_the_connection_waits_for_a_join_where_it_may() {
     // rfc8684:D4,F10
     let mut bench = Bench::new(1, true);
-    bench.with(|conn, cx| conn.remove_ended(SubflowIdx::FIRST, SubflowEnd::AddressGone, cx));
+    end_first(&mut bench, SubflowEnd::AddressGone);
     assert_eq!(bench.conn.life.closed, None);
     let until = bench.now + bench.conn.opts.break_before_make;
     assert_eq!(bench.conn.life.close_timeout, Some(until));

@@ -9,9 +9,11 @@
 //! Owns when that is due. Must never send a byte that the peer could take for a new one.
 
 use crate::api::FallbackCause;
-use crate::conn::Conn;
+use crate::conn::fallback::Fallback;
 use crate::conn::level::Level;
 use crate::conn::send::queue::FinState;
+use crate::conn::send::queue::SendQueue;
+use crate::conn::subflow::table::Subflows;
 
 /// The peer may not know of the fallback: else it signalled it itself.
 pub(in crate::conn) fn peer_may_not_know(level: Level) -> bool {
@@ -21,21 +23,22 @@ pub(in crate::conn) fn peer_may_not_know(level: Level) -> bool {
     )
 }
 
-impl Conn {
-    /// Whether the last byte has to signal the fallback, before the FIN. // rfc8684:B4,B13
-    pub(in crate::conn) fn owes_final_byte(&self) -> bool {
-        let mut living = self
-            .subflows
-            .iter()
-            .filter(|sf| sf.closing.reset_with.is_none());
+impl Fallback {
+    /// Whether the last byte has to signal the fallback, before the FIN. `known`: the peer's key is known. // rfc8684:B4,B13
+    pub(in crate::conn) fn owes_final_byte(
+        &self,
+        subflows: &Subflows,
+        send: &SendQueue,
+        level: Level,
+        known: bool,
+    ) -> bool {
+        let mut living = subflows.iter().filter(|sf| sf.closing.reset_with.is_none());
         let (Some(sf), None) = (living.next(), living.next()) else {
             return false;
         };
-        let last = self.send.fin.state == FinState::Queued && self.send.all_sent();
-        let arrived = sf.maps.tx.is_empty() && !sf.tcp.fin_sent() && self.send.knows_last_byte();
-        let unsaid = self.level.infinite_due()
-            && !(self.fallback.announce.infinite_sent || self.fallback.final_byte_sent);
-        let known = self.handshake.keys.remote.is_some() && !self.subflows.joined;
-        peer_may_not_know(self.level) && known && unsaid && last && arrived
+        let last = send.fin.state == FinState::Queued && send.all_sent();
+        let arrived = sf.maps.tx.is_empty() && !sf.tcp.fin_sent() && send.knows_last_byte();
+        let unsaid = level.infinite_due() && !(self.announce.infinite_sent || self.final_byte_sent);
+        peer_may_not_know(level) && known && !subflows.joined && unsaid && last && arrived
     }
 }

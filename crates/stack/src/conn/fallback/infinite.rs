@@ -10,7 +10,7 @@ use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{Fail, Mapping, MptcpOption};
 
-use crate::api::{ConnOptions, FallbackCause, ProtocolLevel, SubflowEnd};
+use crate::api::{ConnOptions, ProtocolLevel, SubflowEnd};
 use crate::conn::Conn;
 use crate::conn::dss::Numbers;
 use crate::conn::dss::mapping::RxMapping;
@@ -18,7 +18,8 @@ use crate::conn::dss::offset::Offset;
 use crate::conn::dss::reset_reason::interference;
 use crate::conn::fallback::decide::{Event, Failed, Place};
 use crate::conn::fallback::{ChecksumFailure, Fallback};
-use crate::conn::recv::queue::{Placed, ReceiveQueue};
+use crate::conn::handshake::Keys;
+use crate::conn::recv::queue::ReceiveQueue;
 use crate::conn::send::flight::Flight;
 use crate::conn::send::queue::SendQueue;
 use crate::conn::subflow::Subflow;
@@ -92,6 +93,65 @@ impl Fallback {
         sf.signals.queue.push_back(option);
         if sf.signals.is_due() {
             sf.tcp.force_ack();
+        }
+    }
+
+    /// A mapping while an MP_FAIL is unanswered: a peer that did not receive it resends the failed data as new bytes of the subflow. Then
+    /// only the new bytes count; and an infinite mapping that names them continues them, and does not begin behind them. // rfc8684:B9,R3
+    pub(crate) fn remapped_while_failing(
+        &mut self,
+        numbers: &Numbers,
+        recv: &mut ReceiveQueue,
+        sf: &mut Subflow,
+        mapping: &Mapping,
+        fin: bool,
+        segment: SegmentCx,
+    ) {
+        let (Some(numbers), Some(checksum_failure)) = (numbers.rx, &mut self.checksum_failure)
+        else {
+            return;
+        };
+        if checksum_failure.subflow != sf.id() {
+            return;
+        }
+        (checksum_failure.bare, checksum_failure.mapped_at) = (false, segment.delivered);
+        let at = numbers.place(mapping.dsn, recv.next());
+        let new = segment.delivered.is_some() && mapping.ssn.after(checksum_failure.ssn);
+        if new && at == Some(checksum_failure.at) && checksum_failure.subflow == sf.id() {
+            (checksum_failure.ssn, checksum_failure.held) = (mapping.ssn, 0);
+            recv.discard(checksum_failure.subflow);
+        }
+        let len = mapping.len.saturating_sub(u16::from(fin));
+        if let Some(at) = at.filter(|_| segment.delivered.is_some() && len > 0) {
+            sf.evidence.mapping_edge.note(mapping.ssn, at, len);
+        }
+    }
+
+    fn place_of_infinite(
+        &self,
+        numbers: &Numbers,
+        recv: &ReceiveQueue,
+        subflows: &Subflows,
+        i: SubflowIdx,
+        mapping: &Mapping,
+        segment: SegmentCx,
+    ) -> Place {
+        let failure = self.checksum_failure;
+        if subflows.joined && failure.is_some() && segment.ssn.is_none() {
+            return Place::WithoutData;
+        }
+        let unknown =
+            |f: &ChecksumFailure| subflows.is_unplaced(numbers, recv, i, f, mapping, segment);
+        if failure.as_ref().is_some_and(unknown) {
+            return Place::Unknown;
+        }
+        let resend = self.resend_of_peer(numbers, recv, subflows, i, mapping, segment);
+        match resend {
+            Some((from, known)) => Place::Resends { from, known },
+            None if self.skips_something(numbers, recv, subflows, i, mapping, segment) => {
+                Place::Skips
+            }
+            None => Place::Continues,
         }
     }
 }
@@ -236,6 +296,27 @@ impl Flight<'_> {
             self.reset_subflow(other, end, interference(), cx);
         }
     }
+
+    /// Old data was resent with an infinite mapping, as the beginning of what is no longer mapped: the sender fell back when nothing was
+    /// missing here. // rfc8684:B14
+    pub(in crate::conn) fn repeated_infinite(
+        &self,
+        keys: &Keys,
+        recv: &ReceiveQueue,
+        i: SubflowIdx,
+        seg: &Segment<'_>,
+    ) -> Option<Mapping> {
+        let mapping = seg.options.mptcp.dss().and_then(|dss| dss.mapping);
+        let mapping = mapping.filter(Mapping::is_infinite)?;
+        let known = keys.remote.is_some() && self.level.is_multipath();
+        let (subflows, sf) = (&*self.subflows, &self.subflows[i]);
+        let whole = !sf.drops()
+            && !subflows.has_gaps(recv, i)
+            && subflows.is_contiguous(self.send, i)
+            && subflows.is_certainly_alone(i);
+        let acks = sf.tcp.acks_what_was_sent(seg.header.ack);
+        (known && acks && whole).then_some(mapping)
+    }
 }
 
 impl Conn {
@@ -278,33 +359,6 @@ impl Conn {
         }
     }
 
-    /// Holds bytes of the subflow whose checksum failed, in subflow order.
-    pub(crate) fn hold(
-        &mut self,
-        i: SubflowIdx,
-        checksum_failure: ChecksumFailure,
-        bytes: &[u8],
-        cx: &mut Cx<'_>,
-    ) {
-        let (placed, _) = self.recv.place(
-            checksum_failure.subflow,
-            checksum_failure.end(),
-            bytes,
-            None,
-        );
-        placed.count(bytes.len(), cx.count);
-        if placed == Placed::Stored {
-            let more = checksum_failure.with(bytes.len() as u64, cx.segment.delivered);
-            let again_at = match checksum_failure.answered {
-                true => cx.now + self.subflows[i].tcp.rto(),
-                false => checksum_failure.again_at,
-            };
-            self.fallback.checksum_failure = Some(ChecksumFailure { again_at, ..more });
-        } else {
-            self.fall_back(i, Event::NotStored, cx);
-        }
-    }
-
     /// The peer could not verify our data, or answers our MP_FAIL. // rfc8684:B7,B10,B13
     pub(crate) fn on_mp_fail(&mut self, i: SubflowIdx, fail: Fail, cx: &mut Cx<'_>) {
         cx.count.fail_received += 1;
@@ -322,65 +376,6 @@ impl Conn {
         self.fall_back(i, event, cx);
     }
 
-    /// A mapping while an MP_FAIL is unanswered: a peer that did not receive it resends the failed data as new bytes of the subflow. Then
-    /// only the new bytes count; and an infinite mapping that names them continues them, and does not begin behind them. // rfc8684:B9,R3
-    pub(crate) fn remapped_while_failing(
-        &mut self,
-        i: SubflowIdx,
-        mapping: &Mapping,
-        fin: bool,
-        segment: SegmentCx,
-    ) {
-        let (Some(numbers), Some(checksum_failure)) =
-            (self.numbers.rx, &mut self.fallback.checksum_failure)
-        else {
-            return;
-        };
-        if checksum_failure.subflow != self.subflows[i].id() {
-            return;
-        }
-        (checksum_failure.bare, checksum_failure.mapped_at) = (false, segment.delivered);
-        let at = numbers.place(mapping.dsn, self.recv.next());
-        let new = segment.delivered.is_some() && mapping.ssn.after(checksum_failure.ssn);
-        if new
-            && at == Some(checksum_failure.at)
-            && checksum_failure.subflow == self.subflows[i].id()
-        {
-            (checksum_failure.ssn, checksum_failure.held) = (mapping.ssn, 0);
-            self.recv.discard(checksum_failure.subflow);
-        }
-        let len = mapping.len.saturating_sub(u16::from(fin));
-        if let Some(at) = at.filter(|_| segment.delivered.is_some() && len > 0) {
-            self.subflows[i]
-                .evidence
-                .mapping_edge
-                .note(mapping.ssn, at, len);
-        }
-    }
-
-    /// After fallback: a peer that repeats MP_FAIL has not received our answer. // rfc8684:B10
-    pub(crate) fn on_mp_fail_repeated(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        cx.count.fail_received += 1;
-        let peer_failed = self.level.cause() == Some(FallbackCause::PeerFailed);
-        let answers = peer_failed && !self.subflows.joined && !self.fallback.resend.query_sent;
-        if answers {
-            let at = self.recv.next();
-            self.subflows.send_mp_fail(&self.numbers, i, at, cx);
-        }
-        // Nor where this subflow continues, for which that ACK has no room. A peer that had begun a join needs this, too, and data in
-        // flight may lose it.
-        if self.subflows.joined || answers && self.subflows[i].tcp.awaits_ack() {
-            self.fallback.send_infinite_mapping(
-                &self.opts,
-                &self.numbers,
-                &self.send,
-                &mut self.subflows,
-                i,
-            );
-        }
-        self.fallback.fallback_confirmed(&mut self.subflows);
-    }
-
     /// From now on the peer's subflow order is the stream's order. // rfc8684:B14,B15,D18
     pub(crate) fn on_infinite(&mut self, i: SubflowIdx, mapping: &Mapping, cx: &mut Cx<'_>) {
         if self.life.fast_close.is_some() {
@@ -388,122 +383,17 @@ impl Conn {
             return;
         }
         let event = Event::Infinite {
-            place: self.place_of_infinite(i, mapping, cx.segment),
+            place: self.fallback.place_of_infinite(
+                &self.numbers,
+                &self.recv,
+                &self.subflows,
+                i,
+                mapping,
+                cx.segment,
+            ),
             next: self.recv.next(),
         };
         self.fall_back(i, event, cx);
-    }
-
-    fn place_of_infinite(&self, i: SubflowIdx, mapping: &Mapping, segment: SegmentCx) -> Place {
-        let failure = self.fallback.checksum_failure;
-        if self.subflows.joined && failure.is_some() && segment.ssn.is_none() {
-            return Place::WithoutData;
-        }
-        let (numbers, recv) = (&self.numbers, &self.recv);
-        let unknown = |f: &ChecksumFailure| {
-            self.subflows
-                .is_unplaced(numbers, recv, i, f, mapping, segment)
-        };
-        if failure.as_ref().is_some_and(unknown) {
-            return Place::Unknown;
-        }
-        let resend =
-            self.fallback
-                .resend_of_peer(numbers, recv, &self.subflows, i, mapping, segment);
-        match resend {
-            Some((from, known)) => Place::Resends { from, known },
-            None if self.skips_something(i, mapping, segment) => Place::Skips,
-            None => Place::Continues,
-        }
-    }
-
-    /// Handles old data that is resent with an infinite mapping, as the beginning of what is no longer mapped: the sender fell back when
-    /// nothing was missing here. // rfc8684:B14
-    pub(crate) fn take_repeated_infinite(
-        &mut self,
-        i: SubflowIdx,
-        seg: &Segment<'_>,
-        cx: &mut Cx<'_>,
-    ) {
-        let mapping = seg.options.mptcp.dss().and_then(|dss| dss.mapping);
-        let Some(mapping) = mapping.filter(|mapping| mapping.is_infinite()) else {
-            return;
-        };
-        let known = self.handshake.keys.remote.is_some() && self.level.is_multipath();
-        let acks = self.subflows[i].tcp.acks_what_was_sent(seg.header.ack);
-        let whole = !self.subflows[i].drops()
-            && !self.subflows.has_gaps(&self.recv, i)
-            && self.subflows.is_contiguous(&self.send, i);
-        if known && acks && whole && self.subflows.is_certainly_alone(i) {
-            self.on_infinite(i, &mapping, cx);
-        }
-    }
-
-    /// After fallback the FIN of the subflow ends the stream, behind bytes that await the peer's infinite mapping.
-    pub(crate) fn ends_with_subflow(&mut self, i: SubflowIdx) {
-        if !self.subflows[i].awaits_its_place() {
-            self.recv.note_end(self.recv.next());
-            self.events.report_readable(self.handshake.is_established());
-        }
-    }
-
-    /// Counts bytes that waited for the rest of their mapping or for the answer to MP_FAIL; queried bytes count when the peer's infinite
-    /// mapping places them.
-    pub(in crate::conn) fn count_waiting(&mut self, i: SubflowIdx) {
-        let owner = self.subflows[i].id();
-        if self.subflows[i].was_queried() {
-            return;
-        }
-        if let Some(held) = self.subflows[i].unmapped.held.take() {
-            let bytes = held.into_bytes();
-            let (_, advanced) = self.recv.accept(None, self.recv.next(), &bytes);
-            if advanced > 0 {
-                self.events.report_readable(self.handshake.is_established());
-            }
-            return;
-        }
-        let waiting = match (
-            self.fallback.checksum_failure.take(),
-            self.subflows[i].maps.rx.partial(),
-        ) {
-            (Some(checksum_failure), _) => Some(checksum_failure.at..checksum_failure.end()),
-            (None, Some(m)) if m.checksum.is_some() && !m.lost && !m.incomplete => {
-                Some(m.at..m.at + u64::from(m.taken))
-            }
-            (None, _) => None,
-        };
-        match waiting {
-            Some(range) => {
-                let advanced = self.recv.verified(owner, range);
-                if advanced > 0 {
-                    self.events.report_readable(self.handshake.is_established());
-                }
-            }
-            None => self.recv.discard(owner),
-        }
-    }
-
-    /// In-order bytes after fallback: they are the stream.
-    pub(crate) fn take_plain(&mut self, i: SubflowIdx, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
-        let (before, behind) = self.subflows.without_repeated(i, ssn, bytes);
-        self.take_new(i, ssn, before, cx);
-        if let Some((ssn, behind)) = behind {
-            self.take_new(i, ssn, behind, cx);
-        }
-    }
-
-    fn take_new(&mut self, i: SubflowIdx, ssn: Ssn, bytes: &[u8], cx: &mut Cx<'_>) {
-        let bytes = self.fallback.new_part(ssn, bytes);
-        self.fallback
-            .withhold_anew(&mut self.subflows, i, bytes.len());
-        self.subflows[i].stats.bytes_received += bytes.len() as u64;
-        // The subflow enforced its own window, which is this one.
-        self.recv.advertised(self.recv.room());
-        let (placed, advanced) = self.recv.accept(None, self.recv.next(), bytes);
-        placed.count(bytes.len(), cx.count);
-        if advanced > 0 {
-            self.events.report_readable(self.handshake.is_established());
-        }
     }
 }
 

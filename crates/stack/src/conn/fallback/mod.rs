@@ -174,6 +174,17 @@ impl ChecksumFailure {
     pub(in crate::conn) fn begins_here(&self, said: Ssn, here: Ssn) -> bool {
         !self.bare || said == here
     }
+
+    /// More came. If the peer has answered, its infinite mapping may take until then.
+    pub(in crate::conn) fn awaits_more(self, until: Instant) -> Self {
+        match self.answered {
+            true => Self {
+                again_at: until,
+                ..self
+            },
+            false => self,
+        }
+    }
 }
 
 /// Data ACKs remembered.

@@ -98,6 +98,32 @@ impl Subflows {
         let loss = &mut self[i].evidence.option_loss;
         *loss = loss.ended();
     }
+
+    /// An acknowledgement came without options any more: Data ACKs do not come either. True if that is the rule by now. // rfc8684:B5
+    pub(crate) fn note_ack_without_options(&mut self, i: SubflowIdx, now: Instant) -> bool {
+        let sf = &mut self[i];
+        sf.evidence.option_loss.acks = sf.evidence.option_loss.acks.saturating_add(1);
+        if sf.evidence.option_loss.since.is_none() {
+            sf.evidence.option_loss.since = Some(now);
+        }
+        sf.evidence.option_loss.is_rule(now, sf.tcp.rto())
+    }
+
+    /// The subflow on which nothing was acknowledged at data level for long, while the peer's segments came without options: the Data ACKs
+    /// are missing, not the data, and resending would send it twice; or the DATA_FIN is missing, which no data carries. // rfc8684:B5,R3
+    pub(crate) fn lacks_data_acks(&self, send: &SendQueue, now: Instant) -> Option<SubflowIdx> {
+        let una = send.una();
+        let bare = |i: SubflowIdx| {
+            let sf = &self[i];
+            // With other subflows, the data may have been lost on those.
+            let only = self.is_alone(i) && self.is_contiguous(send, i);
+            let rule = sf.evidence.option_loss.is_rule(now, sf.tcp.rto());
+            sf.evidence.option_loss.is_ongoing()
+                && sf.carries_data()
+                && (sf.has_subflow_acked_only(una) || only || rule)
+        };
+        self.indices().find(|i| bare(*i))
+    }
 }
 
 impl Fallback {
@@ -119,18 +145,6 @@ impl Fallback {
 }
 
 impl Conn {
-    /// An acknowledgement came without options any more: Data ACKs do not come either. // rfc8684:B5
-    pub(crate) fn on_ack_without_options(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        let sf = &mut self.subflows[i];
-        sf.evidence.option_loss.acks = sf.evidence.option_loss.acks.saturating_add(1);
-        if sf.evidence.option_loss.since.is_none() {
-            sf.evidence.option_loss.since = Some(cx.now);
-        }
-        if sf.evidence.option_loss.is_rule(cx.now, sf.tcp.rto()) {
-            self.options_stopped(i, FallbackCause::OptionsLost, cx);
-        }
-    }
-
     /// Options do not pass on a subflow, or no longer.
     pub(crate) fn options_stopped(&mut self, i: SubflowIdx, cause: FallbackCause, cx: &mut Cx<'_>) {
         if self.subflows.held_bytes(&self.recv, i) == Held::Elsewhere {
@@ -150,30 +164,6 @@ impl Conn {
         } else {
             self.fall_back(i, Event::Unacked, cx);
         }
-    }
-
-    /// Nothing was acknowledged at data level for long, and the peer's segments meanwhile came without options: the Data ACKs are missing,
-    /// not the data, and resending would send it twice; or the DATA_FIN is missing, which no data carries. True if the connection fell
-    /// back.
-    // rfc8684:B5,R3
-    pub(crate) fn fall_back_without_data_acks(&mut self, cx: &mut Cx<'_>) -> bool {
-        if !self.level.is_multipath() {
-            return false;
-        }
-        let una = self.send.una();
-        let bare = |i: SubflowIdx| {
-            let sf = &self.subflows[i];
-            // With other subflows, the data may have been lost on those.
-            let only = self.subflows.is_alone(i) && self.subflows.is_contiguous(&self.send, i);
-            let rule = sf.evidence.option_loss.is_rule(cx.now, sf.tcp.rto());
-            sf.evidence.option_loss.is_ongoing()
-                && sf.carries_data()
-                && (sf.has_subflow_acked_only(una) || only || rule)
-        };
-        if let Some(i) = self.subflows.indices().find(|i| bare(*i)) {
-            self.options_stopped(i, FallbackCause::OptionsLost, cx);
-        }
-        !self.level.is_multipath()
     }
 }
 

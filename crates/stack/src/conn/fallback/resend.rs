@@ -7,7 +7,6 @@ use core::ops::Range;
 use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::Mapping;
 
-use crate::conn::Conn;
 use crate::conn::dss::Numbers;
 use crate::conn::dss::offset::Offset;
 use crate::conn::fallback::Fallback;
@@ -172,22 +171,23 @@ impl Fallback {
             None
         }
     }
-}
 
-impl Conn {
     /// By the peer's infinite mapping, bytes between what arrived and its SSN belong elsewhere, or were never sent: to read on there would
     /// leave a hole. Bytes held of a failed mapping, of an incomplete one or without any count as arrived. // rfc8684:B9,B11,D18
     pub(in crate::conn) fn skips_something(
         &self,
+        numbers: &Numbers,
+        recv: &ReceiveQueue,
+        subflows: &Subflows,
         i: SubflowIdx,
         mapping: &Mapping,
         segment: SegmentCx,
     ) -> bool {
-        let (next, sf) = (self.recv.next(), &self.subflows[i]);
-        let Some(at) = self.recv.position_of(&self.numbers, mapping) else {
+        let (next, sf) = (recv.next(), &subflows[i]);
+        let Some(at) = recv.position_of(numbers, mapping) else {
             return false;
         };
-        let failure = self.fallback.checksum_failure;
+        let failure = self.checksum_failure;
         let failed = failure
             .filter(|f| f.subflow() == sf.id())
             .map(|f| f.begin());
@@ -211,19 +211,26 @@ impl Conn {
             .end()
             .filter(|(_, upto)| *upto <= next);
         let shifted = told.is_some_and(|edge| continues(edge, (mapping.ssn, at)));
-        let is_here = at <= next && self.subflows.joined && !sf.was_queried();
+        let is_here = at <= next && subflows.joined && !sf.was_queried();
         !shifted && !is_here
     }
 
-    /// The peer's infinite mapping shows where it restarts or continues. The held bytes belong there; bytes received beyond come again.
-    pub(in crate::conn) fn place_held(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        self.subflows[i].maps.rx.clear();
-        self.recv.discard(self.subflows[i].id());
-        self.recv.arrived.clear();
-        if let Some(held) = self.subflows[i].unmapped.held.take() {
-            let ssn = held.ssn();
-            self.take_plain(i, ssn, &held.into_bytes(), cx);
+    /// After fallback what a subflow acknowledges is acknowledged, once it has sent what the peer lacks again. // rfc8684:B13
+    pub(in crate::conn) fn on_subflow_acked(
+        &mut self,
+        subflows: &mut Subflows,
+        send: &mut SendQueue,
+        i: SubflowIdx,
+    ) {
+        self.withheld_answered(subflows, i);
+        let una = subflows[i].tcp.snd_una_ssn();
+        let counts = self.resend.from.is_none_or(|from| !una.before(from));
+        if counts {
+            let upto = subflows[i].maps.tx.first_unacked(una);
+            send.subflow_acked(upto.unwrap_or_else(|| send.next()));
         }
+        // Sequence numbers wrap.
+        self.resend.from.take_if(|from| una.after(*from));
     }
 }
 

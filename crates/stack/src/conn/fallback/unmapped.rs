@@ -18,6 +18,7 @@ use manypath_wire::seq::Ssn;
 use manypath_wire::tcp::mptcp::{Dss, MptcpOption};
 
 use crate::conn::Conn;
+use crate::conn::dss::Numbers;
 use crate::conn::fallback::Fallback;
 use crate::conn::fallback::decide::{Content, Event, First, Others, Time};
 use crate::conn::recv::queue::ReceiveQueue;
@@ -118,6 +119,38 @@ impl Subflows {
         };
         self.iter().any(lately)
     }
+
+    /// The time of held bytes, or that of MP_FAIL for them, may be over. True if no mapping came in time. // rfc8684:B5
+    pub(crate) fn held_due(
+        &mut self,
+        numbers: &Numbers,
+        recv: &ReceiveQueue,
+        i: SubflowIdx,
+        cx: &mut Cx<'_>,
+    ) -> bool {
+        let (rto, short) = (self[i].tcp.rto(), self.short_wait(i));
+        let held_back = self[i].signals.is_held_back();
+        let Some(held) = &mut self[i].unmapped.held else {
+            return false;
+        };
+        let fail_due = held.fail_at.take_if(|at| *at <= cx.now).is_some();
+        let (queried, over) = (held.queried, held.until <= cx.now);
+        if fail_due {
+            // The MP_FAIL may be lost, and the peer would resend everything as new bytes.
+            let pause = if queried || held_back {
+                rto
+            } else {
+                short.max(cx.now.since(held.since))
+            };
+            held.fail_at = Some(cx.now + pause);
+        }
+        if !over && fail_due && (queried || self.is_whole_stream(recv, i)) {
+            // A peer that receives this falls back and resends nothing.
+            self.send_mp_fail(numbers, i, recv.next(), cx);
+            self[i].evidence.mp_fail_sent_at = Some(cx.now);
+        }
+        over
+    }
 }
 
 impl Fallback {
@@ -146,6 +179,76 @@ impl Fallback {
         let nothing_lost = sf.unmapped.bytes == 0 && !(sf.unmapped.discarded_mapping && only);
         let stopped = subflows.mappings_stopped(i, now) && !only;
         self.checksum_failure.is_none() && (nothing_lost || stopped)
+    }
+
+    fn held_is_due(
+        &self,
+        subflows: &Subflows,
+        recv: &ReceiveQueue,
+        i: SubflowIdx,
+        now: Instant,
+    ) -> Option<Event> {
+        let (sf, next) = (&subflows[i], recv.next());
+        let held = sf.unmapped.held.as_ref()?;
+        let mapped = sf.evidence.data_came_mapped;
+        let others = subflows.others(i);
+        let back = self.recent_acks.iter().map(|ack| next.since(ack));
+        // Queried bytes are placed by the peer's answer alone.
+        let only = !held.queried && subflows.is_whole_stream(recv, i);
+        let content = if subflows.is_contradicted(recv, i, held.ssn) {
+            Content::Contradicted
+        } else if only && mapped && are_repeated(&held.bytes, &held.starts, back) {
+            Content::Repeated
+        } else {
+            Content::Unknown
+        };
+        let time = if !held.is_full && subflows.proof_is_old(i, others, now) {
+            Time::OldProof
+        } else if now.since(held.since) >= subflows.patience(i) {
+            Time::Enough
+        } else {
+            Time::Short
+        };
+        let first = match (mapped, sf.evidence.option_loss.awaits_option) {
+            (true, _) => First::Mapped,
+            (false, true) => First::UnmappedAnswer,
+            (false, false) => First::Unmapped,
+        };
+        Some(Event::HeldDue {
+            content,
+            first,
+            time,
+        })
+    }
+
+    /// After fallback, the peer still sends Data ACKs: it does not know of it, or misses our Data ACKs. // rfc8684:B4
+    pub(crate) fn on_options(
+        &mut self,
+        numbers: &Numbers,
+        subflows: &mut Subflows,
+        i: SubflowIdx,
+        seg: &Segment<'_>,
+        cx: &mut Cx<'_>,
+    ) {
+        let speaks = seg.options.mptcp.iter().any(|option| match option {
+            MptcpOption::Dss(dss) => dss.mapping.is_none_or(|mapping| !mapping.is_infinite()),
+            _ => false,
+        });
+        if !speaks {
+            return;
+        }
+        match &mut self.unconfirmed {
+            None => {
+                self.announce.without_data = true;
+                subflows[i].tcp.force_ack();
+            }
+            Some(unconfirmed) if unconfirmed.again_at <= cx.now => {
+                unconfirmed.again_at = cx.now + subflows[i].tcp.rto();
+                let at = unconfirmed.at;
+                subflows.send_mp_fail(numbers, i, at, cx);
+            }
+            Some(_) => {}
+        }
     }
 }
 
@@ -211,7 +314,7 @@ impl Conn {
         } else if self.level.is_multipath() {
             self.discard_unmapped(i, bytes.len(), cx);
         } else {
-            self.take_plain(i, ssn, bytes, cx);
+            self.incoming().take_plain(i, ssn, bytes, cx);
         }
     }
 
@@ -300,103 +403,12 @@ impl Conn {
         }
     }
 
-    /// No mapping came in time. // rfc8684:B5
-    pub(crate) fn unmapped_due(&mut self, cx: &mut Cx<'_>) {
-        for i in self.subflows.indices() {
-            let (rto, short) = (self.subflows[i].tcp.rto(), self.subflows.short_wait(i));
-            let held_back = self.subflows[i].signals.is_held_back();
-            let Some(held) = &mut self.subflows[i].unmapped.held else {
-                continue;
-            };
-            let fail_due = held.fail_at.take_if(|at| *at <= cx.now).is_some();
-            let (queried, over) = (held.queried, held.until <= cx.now);
-            if fail_due {
-                // The MP_FAIL may be lost, and the peer would resend everything as new bytes.
-                let pause = if queried || held_back {
-                    rto
-                } else {
-                    short.max(cx.now.since(held.since))
-                };
-                held.fail_at = Some(cx.now + pause);
-            }
-            if over {
-                self.settle_unmapped(i, cx);
-            } else if fail_due && (queried || self.subflows.is_whole_stream(&self.recv, i)) {
-                // A peer that receives this falls back and resends nothing.
-                self.subflows
-                    .send_mp_fail(&self.numbers, i, self.recv.next(), cx);
-                self.subflows[i].evidence.mp_fail_sent_at = Some(cx.now);
-            }
-        }
-    }
-
     /// Decides about held bytes: they are the stream, or the subflow goes on without them, or it is reset.
     // rfc8684:B4,B5,D12
     pub(crate) fn settle_unmapped(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        if let Some(event) = self.held_is_due(i, cx.now) {
+        let (subflows, recv) = (&self.subflows, &self.recv);
+        if let Some(event) = self.fallback.held_is_due(subflows, recv, i, cx.now) {
             self.fall_back(i, event, cx);
-        }
-    }
-
-    fn held_is_due(&self, i: SubflowIdx, now: Instant) -> Option<Event> {
-        let (sf, next) = (&self.subflows[i], self.recv.next());
-        let held = sf.unmapped.held.as_ref()?;
-        let mapped = sf.evidence.data_came_mapped;
-        let others = self.subflows.others(i);
-        let back = self.fallback.recent_acks.iter().map(|ack| next.since(ack));
-        // Queried bytes are placed by the peer's answer alone.
-        let only = !held.queried && self.subflows.is_whole_stream(&self.recv, i);
-        let content = if self.subflows.is_contradicted(&self.recv, i, held.ssn) {
-            Content::Contradicted
-        } else if only && mapped && are_repeated(&held.bytes, &held.starts, back) {
-            Content::Repeated
-        } else {
-            Content::Unknown
-        };
-        let time = if !held.is_full && self.subflows.proof_is_old(i, others, now) {
-            Time::OldProof
-        } else if now.since(held.since) >= self.subflows.patience(i) {
-            Time::Enough
-        } else {
-            Time::Short
-        };
-        let first = match (mapped, sf.evidence.option_loss.awaits_option) {
-            (true, _) => First::Mapped,
-            (false, true) => First::UnmappedAnswer,
-            (false, false) => First::Unmapped,
-        };
-        Some(Event::HeldDue {
-            content,
-            first,
-            time,
-        })
-    }
-
-    /// After fallback, the peer still sends Data ACKs: it does not know of it, or misses our Data ACKs. // rfc8684:B4
-    pub(crate) fn on_options_after_fallback(
-        &mut self,
-        i: SubflowIdx,
-        seg: &Segment<'_>,
-        cx: &mut Cx<'_>,
-    ) {
-        let speaks = seg.options.mptcp.iter().any(|option| match option {
-            MptcpOption::Dss(dss) => dss.mapping.is_none_or(|mapping| !mapping.is_infinite()),
-            _ => false,
-        });
-        if !speaks || self.handshake.keys.remote.is_none() {
-            return;
-        }
-        match &mut self.fallback.unconfirmed {
-            None => {
-                self.fallback.announce.without_data = true;
-                self.subflows[i].tcp.force_ack();
-            }
-            Some(unconfirmed) if unconfirmed.again_at <= cx.now => {
-                unconfirmed.again_at = cx.now + self.subflows[i].tcp.rto();
-                let at = unconfirmed.at;
-                self.subflows.send_mp_fail(&self.numbers, i, at, cx);
-            }
-            Some(_) => {}
         }
     }
 
@@ -419,7 +431,14 @@ impl Conn {
             // Before a resend began, positions and SSNs are those of the peer.
             let skips = !again
                 && self.fallback.resend.by_peer.is_none()
-                && self.skips_something(i, &mapping, cx.segment);
+                && self.fallback.skips_something(
+                    &self.numbers,
+                    &self.recv,
+                    &self.subflows,
+                    i,
+                    &mapping,
+                    cx.segment,
+                );
             if again {
                 self.fallback.resend.by_peer = resend;
             }
@@ -427,9 +446,9 @@ impl Conn {
                 let next = self.recv.next();
                 self.fall_back(i, Event::Skips { next }, cx);
             } else if self.subflows[i].was_queried() {
-                self.place_held(i, cx);
+                self.incoming().place_held(i, cx);
                 if self.subflows[i].closing.peer_finished {
-                    self.ends_with_subflow(i);
+                    self.incoming().ends_with_subflow(i);
                 }
             }
             return;

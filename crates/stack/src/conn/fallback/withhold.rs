@@ -173,6 +173,14 @@ impl Fallback {
             }
         }
     }
+
+    /// The last segment had options: the peer does not know that this data came without, and gets its acknowledgement only when it does.
+    pub(in crate::conn) fn stop_withholding(&mut self, subflows: &mut Subflows, i: SubflowIdx) {
+        let evidence = &subflows[i].evidence;
+        if !evidence.data_came_mapped && evidence.option_loss.is_ongoing() {
+            self.withhold_no_more(subflows);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,10 @@ use crate::conn::dss::mapping::RxMapping;
 use crate::conn::dss::offset::Numbering;
 use crate::conn::events::Events;
 use crate::conn::handshake::{Handshake, Keys, Stage};
+use crate::conn::level::Level;
 use crate::conn::send::flight::Flight;
+use crate::conn::send::queue::SendQueue;
+use crate::conn::subflow::Subflow;
 use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::subflow::table::Subflows;
 use crate::conn::types::{Cx, SubflowIdx};
@@ -191,6 +194,22 @@ impl Handshake {
             flight.send.open_window();
         }
     }
+
+    /// Whether this is proof enough, on this subflow.
+    fn accepts_proof(&self, proof: Proof, send: &SendQueue, level: Level, sf: &Subflow) -> bool {
+        match proof {
+            // While data is in flight it is the better proof: a path that strips options from data would strip those of every subflow that
+            // is made now, and then fallback to TCP is impossible.
+            Proof::Option => sf.peer_has_keys() || send.una() == send.next(),
+            Proof::Overdue => {
+                let known = matches!(
+                    sf.handshake.state,
+                    HandshakeState::CapableKeys | HandshakeState::Done
+                );
+                known && level.is_multipath()
+            }
+        }
+    }
 }
 
 impl Numbers {
@@ -214,6 +233,16 @@ impl Numbers {
             checksum,
         ))
     }
+}
+
+/// What shows that joins may be made: the peer has our keys, as far as can be known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::conn) enum Proof {
+    /// A DSS of the peer, or an address that it announces. // rfc8684:C13,C15
+    Option,
+    /// Data was to prove that options pass with it, and none came through: perhaps the path drops it for them. Keys are exchanged, so
+    /// another path may prove better.
+    Overdue,
 }
 
 impl Conn {
@@ -250,7 +279,7 @@ impl Conn {
                 self.subflows.probe_for_first_ack(&self.opts, i, cx);
             }
             // rfc8684:C3,C29,B1,M1
-            None => self.go_plain(i, FallbackCause::PeerWithout, cx),
+            None => self.descent().go_plain(i, FallbackCause::PeerWithout, cx),
         }
         let flight = &mut Flight::new(&mut self.subflows, &mut self.send, self.level);
         self.handshake
@@ -276,13 +305,18 @@ impl Conn {
                 }
                 Third::WrongKeys => {
                     cx.count.capable_bad_key += 1;
-                    self.go_plain(i, FallbackCause::ThirdAckWithout, cx);
+                    self.descent()
+                        .go_plain(i, FallbackCause::ThirdAckWithout, cx);
                 }
                 Third::Unusable(why) => {
                     why.count(cx.count);
-                    self.go_plain(i, FallbackCause::ThirdAckWithout, cx);
+                    self.descent()
+                        .go_plain(i, FallbackCause::ThirdAckWithout, cx);
                 }
-                Third::Early | Third::Plain => self.go_plain(i, FallbackCause::ThirdAckWithout, cx),
+                Third::Early | Third::Plain => {
+                    self.descent()
+                        .go_plain(i, FallbackCause::ThirdAckWithout, cx)
+                }
             }
         }
         let flight = &mut Flight::new(&mut self.subflows, &mut self.send, self.level);
@@ -290,29 +324,22 @@ impl Conn {
             .on_established_for_data(flight, &mut self.events, i, cx);
     }
 
-    /// A DSS of the peer, or an address that it announces, proves that it has our keys. // rfc8684:C13,C15
-    pub(crate) fn proven(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
+    /// Allows further subflows, once, if the proof suffices.
+    pub(in crate::conn) fn on_proof(&mut self, i: SubflowIdx, proof: Proof, cx: &mut Cx<'_>) {
+        let sf = &mut self.subflows[i];
         let first = matches!(
-            self.subflows[i].handshake.state,
+            sf.handshake.state,
             HandshakeState::CapableAck | HandshakeState::CapableKeys
         );
-        if first {
-            self.subflows[i].handshake.state = HandshakeState::Done;
+        if first && proof == Proof::Option {
+            sf.handshake.state = HandshakeState::Done;
         }
-        if self.handshake.is_fully_established() {
+        let enough = self
+            .handshake
+            .accepts_proof(proof, &self.send, self.level, sf);
+        if self.handshake.is_fully_established() || !enough {
             return;
         }
-        // While data is in flight it is the better proof: a path that strips options from data would strip those of every subflow that is
-        // made now, and then fallback to TCP is impossible.
-        let sf = &self.subflows[i];
-        let by_data = sf.evidence.data_came_mapped || sf.evidence.data_was_acked;
-        if by_data || self.send.una() == self.send.next() {
-            self.fully_establish(cx);
-        }
-    }
-
-    /// Allows further subflows.
-    fn fully_establish(&mut self, cx: &mut Cx<'_>) {
         self.handshake.stage = Stage::FullyEstablished;
         self.handshake.proof_until = None;
         if self.handshake.keys.no_joins_to_first {
@@ -321,23 +348,11 @@ impl Conn {
         }
         self.paths.notify_manager(pm::Event::Ready, cx);
         // Payload that arrived before did not arm the checks.
-        if self.subflows.payload_came() && self.may_replace() {
+        if self.subflows.payload_came() && self.joins().may_replace(&self.opts) {
             self.subflows.begin_to_watch(cx.now);
         }
         self.events.push(EventKind::JoinsAllowed);
         self.paths.release_early_commands();
-    }
-
-    /// Data was to prove that options pass with it, and none came through: perhaps the path drops it for them. Keys are exchanged, so
-    /// another path may prove better.
-    pub(crate) fn proof_overdue(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        let known = matches!(
-            self.subflows[i].handshake.state,
-            HandshakeState::CapableKeys | HandshakeState::Done
-        );
-        if known && !self.handshake.is_fully_established() && self.level.is_multipath() {
-            self.fully_establish(cx);
-        }
     }
 }
 

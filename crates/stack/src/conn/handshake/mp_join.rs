@@ -93,6 +93,11 @@ impl Joins {
     fn are_known(self) -> bool {
         self.possible && self.keys && self.stage >= Stage::Established
     }
+
+    /// A replacement for an unresponsive subflow could be created.
+    pub(in crate::conn) fn may_replace(self, opts: &ConnOptions) -> bool {
+        opts.path_manager != PathManager::Passive && self.may_join()
+    }
 }
 
 impl Handshake {
@@ -362,9 +367,59 @@ impl Conn {
             undecided: self.fallback.fallback_undecided(&self.subflows),
         }
     }
+}
 
-    /// A replacement for an unresponsive subflow could be created.
-    pub(in crate::conn) fn may_replace(&self) -> bool {
-        self.opts.path_manager != PathManager::Passive && self.joins().may_join()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joins_wait_for_the_keys_the_proof_and_the_decision_about_fallback() {
+        // rfc8684:C15
+        use Stage::{Established, FullyEstablished, Opening};
+        // The level allows joins, the peer's key is known, fallback is undecided; then: we may join, we may request it, the peer may join,
+        // its join has to wait.
+        for (possible, stage, keys, undecided, expected) in [
+            (
+                true,
+                FullyEstablished,
+                true,
+                false,
+                (true, true, true, false),
+            ),
+            (
+                true,
+                FullyEstablished,
+                true,
+                true,
+                (false, false, false, true),
+            ),
+            (true, Established, true, false, (false, true, true, false)),
+            (true, Established, true, true, (false, true, false, true)),
+            (true, Established, false, false, (false, true, false, false)),
+            (true, Opening, false, false, (false, true, false, false)),
+            (
+                false,
+                FullyEstablished,
+                true,
+                false,
+                (false, false, false, false),
+            ),
+            (false, Established, true, true, (false, false, false, false)),
+        ] {
+            let joins = Joins {
+                possible,
+                stage,
+                keys,
+                undecided,
+            };
+            let found = (
+                joins.may_join(),
+                joins.may_create(),
+                joins.are_accepted(),
+                joins.must_wait(),
+            );
+            assert_eq!(found, expected, "{joins:?}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! The subflow's TCP was first; nothing here changes TCP state except by forcing an ACK or a reset.
 
 use manypath_tcp::machine::{Outcome, Verdict};
-use manypath_tcp::time::{Duration, Instant};
+use manypath_tcp::time::Duration;
 use manypath_wire::checksum::{self, Sum};
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
@@ -16,8 +16,8 @@ use crate::conn::dss::mapping::{Noted, RxMapping};
 use crate::conn::dss::offset::Offset;
 use crate::conn::dss::reset_reason::mptcp_specific;
 use crate::conn::fallback::decide::{Event, Others};
-use crate::conn::handshake::mp_capable::capable_of;
-use crate::conn::recv::queue::{Placed, ReceiveQueue};
+use crate::conn::handshake::mp_capable::{Proof, capable_of};
+use crate::conn::recv::queue::ReceiveQueue;
 use crate::conn::send::flight::Flight;
 use crate::conn::send::queue::SendQueue;
 use crate::conn::subflow::handshake::HandshakeState;
@@ -68,44 +68,6 @@ impl Subflows {
         }
     }
 
-    /// Other subflows that were unresponsive for a time-out: their partial mappings must not keep the same bytes from being taken
-    /// elsewhere. Such a mapping no longer counts if its rest arrives after all. True if there was one.
-    fn give_up_claims_of_silent(
-        &mut self,
-        recv: &mut ReceiveQueue,
-        i: SubflowIdx,
-        at: Offset,
-        len: usize,
-        now: Instant,
-    ) -> bool {
-        let mut any = false;
-        for j in self.indices().filter(|j| *j != i) {
-            let sf = &mut self[j];
-            let (owner, silent_at) = (
-                sf.id(),
-                sf.liveness.receiver_probe.last_received() + sf.tcp.base_rto(),
-            );
-            let claims = recv.claims_any(owner, at..at + len as u64);
-            if let Some(partial) = sf
-                .maps
-                .rx
-                .partial_mut()
-                .filter(|_| claims && now > silent_at)
-            {
-                partial.lost = true;
-                recv.discard(owner);
-                any = true;
-            }
-        }
-        any
-    }
-
-    /// The subflow acknowledged the mapping, and it does not count. What is still missing of it cannot come from this subflow, which
-    /// therefore cannot continue as the stream.
-    fn was_dropped(&mut self, recv: &ReceiveQueue, i: SubflowIdx, m: &RxMapping) {
-        self[i].unmapped.discarded_mapping |= m.at + u64::from(m.len) > recv.next();
-    }
-
     /// A FIN without options, like something before it, on the only subflow there ever was, with nothing missing: options that would show
     /// what it ends do not pass, at least not on segments without data. // rfc8684:B13
     fn ends_as_tcp(&self, send: &SendQueue, recv: &ReceiveQueue, i: SubflowIdx) -> bool {
@@ -127,13 +89,6 @@ impl Numbers {
     fn has_checksum_as_agreed(&self, checksum: Option<u16>) -> bool {
         checksum.is_some() == self.checksum
     }
-
-    /// The mapping's checksum matches its bytes. // rfc8684:D9
-    fn is_intact(&self, m: &RxMapping) -> bool {
-        self.rx.is_some_and(|numbers| {
-            m.checksum == Some(checksum::dss(numbers.dsn(m.at), m.ssn, m.wire_len, m.sum))
-        })
-    }
 }
 
 impl Conn {
@@ -147,7 +102,7 @@ impl Conn {
     ) {
         if !self.level.is_multipath() || self.handshake.keys.remote.is_none() {
             if seg.options.mptcp.fail().is_some() {
-                self.on_mp_fail_repeated(i, cx);
+                self.descent().on_mp_fail_repeated(i, cx);
             }
             // The peer aborted before it learned of our fallback. // rfc8684:Z3
             if let Some(close) = seg.options.mptcp.fastclose() {
@@ -157,7 +112,10 @@ impl Conn {
             if let Some(dss) = seg.options.mptcp.dss() {
                 self.on_dss_after_fallback(i, dss, cx);
             }
-            self.on_options_after_fallback(i, seg, cx);
+            if self.handshake.keys.remote.is_some() {
+                self.fallback
+                    .on_options(&self.numbers, &mut self.subflows, i, seg, cx);
+            }
             return;
         }
         let mut dss = None;
@@ -167,7 +125,7 @@ impl Conn {
                 MptcpOption::Dss(found) => dss = dss.or(Some(*found)),
                 MptcpOption::AddAddr(add) if add.echo => self.paths.on_add_addr_echo(add, cx),
                 MptcpOption::AddAddr(add) if self.handshake.keys.authenticate(add) => {
-                    self.proven(i, cx);
+                    self.on_proof(i, Proof::Option, cx);
                     let flight = &mut Flight::new(&mut self.subflows, &mut self.send, self.level);
                     self.paths.on_add_addr(flight, &mut self.events, i, add, cx);
                 }
@@ -200,7 +158,7 @@ impl Conn {
         if let Some(mapping) = mapping {
             // It replaces a DSS. // rfc8684:C11
             self.subflows[i].evidence.data_came_mapped |= !seg.payload.is_empty();
-            self.proven(i, cx);
+            self.on_proof(i, Proof::Option, cx);
             if self.numbers.has_checksum_as_agreed(mapping.checksum) {
                 self.subflows.note_mapping(&self.opts, i, mapping, cx);
             } else {
@@ -254,8 +212,8 @@ impl Conn {
             return;
         }
         if !(blind || bare) {
-            if outcome.acked > 0 {
-                self.on_ack_without_options(i, cx);
+            if outcome.acked > 0 && self.subflows.note_ack_without_options(i, cx.now) {
+                self.options_stopped(i, FallbackCause::OptionsLost, cx);
             }
             return;
         }
@@ -282,7 +240,7 @@ impl Conn {
 
     fn on_dss(&mut self, i: SubflowIdx, dss: &Dss, window: u16, cx: &mut Cx<'_>) {
         if self.numbers.proves_keys(dss.data_ack.is_some()) {
-            self.proven(i, cx);
+            self.on_proof(i, Proof::Option, cx);
         }
         if let Some(ack) = dss.data_ack {
             self.subflows[i].evidence.acked_by.on_data_ack();
@@ -331,7 +289,9 @@ impl Conn {
             self.send.miss_fin(cx.now, round_trip.ratio(3, 2));
             self.send
                 .retransmit_next(&mut self.data_timer, &self.subflows);
-            self.tune_send_buffer();
+            if self.opts.mechanisms.autotune {
+                self.send.tune(self.subflows.send_buffer_needed());
+            }
         }
         if done.window_grew {
             self.data_timer.window_opened();
@@ -352,7 +312,14 @@ impl Conn {
                 .subflows
                 .works_beside_failing(i, &checksum_failure, cx.now)
             {
-                self.remapped_while_failing(i, mapping, data_fin, cx.segment);
+                self.fallback.remapped_while_failing(
+                    &self.numbers,
+                    &mut self.recv,
+                    &mut self.subflows[i],
+                    mapping,
+                    data_fin,
+                    cx.segment,
+                );
                 return;
             }
             // The failing one seemed the only one left, and is not.
@@ -370,7 +337,15 @@ impl Conn {
         };
         let fin = u16::from(data_fin);
         if data_fin && mapping.ssn == Ssn::new(0) && mapping.len == 1 {
-            self.on_data_fin_without_data(i, at, mapping, cx); // rfc8684:F2
+            // A DATA_FIN without data. // rfc8684:F2
+            let expected = checksum::dss(numbers.dsn(at), mapping.ssn, 1, Sum::ZERO);
+            if mapping.checksum.is_some_and(|sum| sum != expected) {
+                let empty = RxMapping::new(mapping.ssn, at, 0, 1, mapping.checksum);
+                self.on_checksum_failure(i, &empty, cx);
+            } else {
+                cx.count.data_fin_received += 1;
+                self.note_stream_end(i, at, cx);
+            }
             return;
         }
         let len = mapping.len - fin.min(mapping.len);
@@ -387,26 +362,6 @@ impl Conn {
             cx.count.data_fin_received += 1;
             self.note_stream_end(i, at + u64::from(len), cx);
         }
-    }
-
-    fn on_data_fin_without_data(
-        &mut self,
-        i: SubflowIdx,
-        at: Offset,
-        mapping: &Mapping,
-        cx: &mut Cx<'_>,
-    ) {
-        let Some(numbers) = self.numbers.rx else {
-            return;
-        };
-        let expected = checksum::dss(numbers.dsn(at), mapping.ssn, 1, Sum::ZERO);
-        if mapping.checksum.is_some_and(|sum| sum != expected) {
-            let empty = RxMapping::new(mapping.ssn, at, 0, 1, mapping.checksum);
-            self.on_checksum_failure(i, &empty, cx);
-            return;
-        }
-        cx.count.data_fin_received += 1;
-        self.note_stream_end(i, at, cx);
     }
 
     fn note_stream_end(&mut self, i: SubflowIdx, end: Offset, cx: &mut Cx<'_>) {
@@ -446,9 +401,10 @@ impl Conn {
             return;
         }
         cx.count.bytes_in += bytes.len() as u64;
-        self.note_arrival(bytes.len(), cx);
+        self.limits
+            .note_arrival(&mut self.recv, &self.subflows, &self.opts, bytes.len(), cx);
         if !self.level.is_multipath() && !self.subflows[i].was_queried() {
-            self.take_plain(i, ssn, bytes, cx);
+            self.incoming().take_plain(i, ssn, bytes, cx);
             return;
         }
         if !self.match_unmapped(i, cx) {
@@ -456,7 +412,7 @@ impl Conn {
             return;
         }
         if !self.level.is_multipath() {
-            self.take_plain(i, ssn, bytes, cx);
+            self.incoming().take_plain(i, ssn, bytes, cx);
             return;
         }
         let mut ssn = ssn;
@@ -467,7 +423,11 @@ impl Conn {
             }
             if let Some(checksum_failure) = self.fallback.checksum_failure {
                 match checksum_failure.subflow() == self.subflows[i].id() {
-                    true => self.hold(i, checksum_failure, rest, cx),
+                    true => {
+                        if !self.incoming().hold(i, checksum_failure, rest, cx) {
+                            self.fall_back(i, Event::NotStored, cx);
+                        }
+                    }
                     // Held bytes are in the other one's order.
                     false => self.discard_unmapped(i, rest.len(), cx),
                 }
@@ -498,103 +458,15 @@ impl Conn {
             let n = rest.len().min((u32::from(mapping.len) - into) as usize);
             // The whole segment's sum is valid if one mapping covers the whole segment.
             let known = sum.filter(|_| n == bytes.len());
-            self.take_mapped(i, mapping, into, &rest[..n], known, cx);
+            let taken = self
+                .incoming()
+                .take_mapped(i, mapping, into, &rest[..n], known, cx);
+            if let Err(failed) = taken {
+                self.on_checksum_failure(i, &failed, cx);
+            }
             ssn += n as u32;
             rest = &rest[n..];
         }
-    }
-
-    fn take_mapped(
-        &mut self,
-        i: SubflowIdx,
-        m: RxMapping,
-        into: u32,
-        bytes: &[u8],
-        known: Option<Sum>,
-        cx: &mut Cx<'_>,
-    ) {
-        let at = m.at + u64::from(into);
-        let sf = &mut self.subflows[i];
-        sf.unmapped.on_mapping();
-        sf.stats.bytes_received += bytes.len() as u64;
-        let complete = into + bytes.len() as u32 == u32::from(m.len);
-        if m.checksum.is_none() {
-            let (placed, advanced) = self.recv.accept(Some(self.subflows[i].id()), at, bytes);
-            placed.count(bytes.len(), cx.count);
-            if advanced > 0 {
-                self.events.report_readable(self.handshake.is_established());
-            }
-            if complete {
-                self.subflows[i].maps.rx.pop();
-            }
-            return;
-        }
-        let owner = self.subflows[i].id();
-        let (mut placed, sum) = self.recv.place(owner, at, bytes, known);
-        // On the copy: a read of what was just written waits until the payload's bytes have left the store buffer.
-        let mut noted = m;
-        noted.sum.append(sum);
-        if placed == Placed::Contested {
-            if complete && into == 0 && self.numbers.is_intact(&noted) {
-                // Whole and verified: it need not wait for what may never come.
-                self.subflows[i].maps.rx.pop();
-                let (_, advanced) = self.recv.accept(Some(owner), at, bytes);
-                if advanced > 0 {
-                    self.events.report_readable(self.handshake.is_established());
-                }
-                return;
-            }
-            if !m.lost
-                && self.subflows.give_up_claims_of_silent(
-                    &mut self.recv,
-                    i,
-                    at,
-                    bytes.len(),
-                    cx.now,
-                )
-            {
-                placed = self.recv.place(owner, at, bytes, Some(sum)).0;
-            }
-        }
-        placed.count(bytes.len(), cx.count);
-        noted.lost |= placed != Placed::Stored;
-        noted.incomplete |= into != u32::from(noted.taken);
-        noted.taken += bytes.len() as u16;
-        if complete {
-            self.subflows[i].maps.rx.pop();
-            self.mapping_complete(i, &noted, cx);
-        } else if let Some(known) = self.subflows[i].maps.rx.current(m.ssn + into) {
-            *known = noted;
-        }
-    }
-
-    fn mapping_complete(&mut self, i: SubflowIdx, m: &RxMapping, cx: &mut Cx<'_>) {
-        let owner = self.subflows[i].id();
-        if m.incomplete {
-            // Its beginning was consumed without it; what cannot be verified does not count. // rfc8684:B8
-            self.recv.discard(owner);
-            self.subflows.was_dropped(&self.recv, i, m);
-            return;
-        }
-        if self.numbers.is_intact(m) {
-            if m.lost {
-                self.recv.discard(owner);
-                self.subflows.was_dropped(&self.recv, i, m);
-            } else {
-                let range = m.at..m.at + u64::from(m.len);
-                let advanced = self.recv.verified(owner, range);
-                if advanced > 0 {
-                    self.events.report_readable(self.handshake.is_established());
-                }
-                let tcp = &mut self.subflows[i].tcp;
-                if u32::from(m.len) > tcp.mss() {
-                    // Several segments at once, whose Data ACK a small window may wait for (RFC 9293 section 3.8.6.3).
-                    tcp.force_ack();
-                }
-            }
-            return;
-        }
-        self.on_checksum_failure(i, m, cx);
     }
 }
 

@@ -8,6 +8,7 @@ use manypath_wire::tcp::header::Flags;
 use crate::api::Role;
 use crate::conn::Conn;
 use crate::conn::fallback::decide::Event;
+use crate::conn::paths::Paths;
 use crate::conn::send::flight::Flight;
 use crate::conn::send::queue::FinState;
 use crate::conn::subflow::acked_by::AckedBy;
@@ -30,6 +31,43 @@ fn without_payload<'a>(seg: &Segment<'a>) -> Segment<'a> {
     bare
 }
 
+impl Flight<'_> {
+    /// A segment acknowledged data of ours on a subflow, and had a Data ACK or not.
+    fn on_subflow_acked(
+        &mut self,
+        paths: &mut Paths,
+        i: SubflowIdx,
+        says_data_ack: bool,
+        cx: &mut Cx<'_>,
+    ) {
+        let una = self.send.una();
+        let sf = &mut self.subflows[i];
+        let (subflow_acked_only, data_ack_delay) = (
+            &mut sf.reinjection.subflow_acked_only,
+            &mut sf.reinjection.data_ack_delay,
+        );
+        subflow_acked_only.acked(una);
+        // If an ACK lost its options, the cause of the delay is unknown.
+        let counts = says_data_ack || sf.evidence.acked_by != AckedBy::Peer;
+        sf.maps.tx.acked(sf.tcp.snd_una_ssn(), |part| {
+            if counts && part.end > una {
+                data_ack_delay.acknowledged(part.clone(), cx.now);
+            }
+            subflow_acked_only.note(part, una);
+        });
+        let subflow_una = sf.tcp.snd_una_ssn();
+        sf.maps.duplicates.acked(subflow_una);
+        // Sequence numbers wrap.
+        sf.reinjection
+            .penalised
+            .take_if(|upto| upto.before_eq(subflow_una));
+        sf.maps.release_retained();
+        if (sf.is_stale() || sf.liveness.potentially_failed) && sf.tcp.backoffs() == 0 {
+            self.recovers(paths, i, cx);
+        }
+    }
+}
+
 impl Conn {
     /// Processes a segment of one of our subflows. True: it acknowledges what our handshake never sent, and a RST must be sent (RFC 9293
     /// section 3.10.7.3).
@@ -37,21 +75,18 @@ impl Conn {
         let Some(i) = self.subflows.find(id) else {
             return false;
         };
-        if self.is_full_for(i, seg) {
+        // New payload for which the connection has no room at all, though its subflow was once given a window. The subflow is left to
+        // retransmit it: data that it acknowledged and the connection dropped would take much longer.
+        let established = self.handshake.is_established() && self.level.is_multipath();
+        let new =
+            !seg.payload.is_empty() && seg.header.seq.after_eq(self.subflows[i].tcp.rcv_nxt());
+        let undisturbed = self.fallback.checksum_failure.is_none();
+        if established && new && undisturbed && self.recv.allowance() == 0 {
             cx.count.beyond_window_bytes += seg.payload.len() as u64;
             self.subflows[i].tcp.force_ack();
             return self.on_admitted(i, &without_payload(seg), cx);
         }
         self.on_admitted(i, seg, cx)
-    }
-
-    /// New payload for which the connection has no room at all, though its subflow was once given a window. The subflow is left to
-    /// retransmit it: data that it acknowledged and the connection dropped would take much longer.
-    fn is_full_for(&self, i: SubflowIdx, seg: &Segment<'_>) -> bool {
-        let established = self.handshake.is_established() && self.level.is_multipath();
-        let new =
-            !seg.payload.is_empty() && seg.header.seq.after_eq(self.subflows[i].tcp.rcv_nxt());
-        established && new && self.fallback.checksum_failure.is_none() && self.recv.allowance() == 0
     }
 
     fn on_admitted(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) -> bool {
@@ -98,7 +133,10 @@ impl Conn {
             cx.count.option_unacceptable_segment += u64::from(!seg.options.mptcp.is_empty());
             // A RST that may be forged (RFC 5961 section 3.2). If the peer sent it just before its address went, the challenge ACK is not
             // answered, and a pure receiver would wait for ever: the subflow is probed.
-            if why == Reject::Reset && self.subflows[i].carries_data() && self.may_replace() {
+            if why == Reject::Reset
+                && self.subflows[i].carries_data()
+                && self.joins().may_replace(&self.opts)
+            {
                 self.subflows[i].liveness.receiver_probe.probe_now(cx.now);
             }
             return why == Reject::Handshake;
@@ -124,15 +162,24 @@ impl Conn {
             }
         }
         if outcome.acked > 0 || outcome.fin_acked {
-            self.on_subflow_acked(i, has_data_ack(seg), cx);
+            let flight = &mut Flight::new(&mut self.subflows, &mut self.send, self.level);
+            flight.on_subflow_acked(&mut self.paths, i, has_data_ack(seg), cx);
+            if !self.level.is_multipath() {
+                self.fallback
+                    .on_subflow_acked(&mut self.subflows, &mut self.send, i);
+            }
         } else if outcome.acceptable() {
             self.subflows.on_peer_alive(i, cx);
         }
         if outcome.verdict == Verdict::OldDuplicate {
-            self.take_repeated_infinite(i, seg, cx);
+            let keys = &self.handshake.keys;
+            let flight = Flight::new(&mut self.subflows, &mut self.send, self.level);
+            if let Some(mapping) = flight.repeated_infinite(keys, &self.recv, i, seg) {
+                self.on_infinite(i, &mapping, cx);
+            }
         }
         let payload = outcome.arrival.in_order().is_some();
-        if self.subflows.on_received(i, payload, cx) && self.may_replace() {
+        if self.subflows.on_received(i, payload, cx) && self.joins().may_replace(&self.opts) {
             self.subflows.begin_to_watch(cx.now);
         }
         self.subflows.on_plain_probe_answer(i, seg);
@@ -225,58 +272,6 @@ impl Conn {
         }
     }
 
-    fn on_subflow_acked(&mut self, i: SubflowIdx, says_data_ack: bool, cx: &mut Cx<'_>) {
-        let una = self.send.una();
-        self.subflows[i].reinjection.subflow_acked_only.acked(una);
-        let sf = &mut self.subflows[i];
-        let (subflow_acked_only, data_ack_delay) = (
-            &mut sf.reinjection.subflow_acked_only,
-            &mut sf.reinjection.data_ack_delay,
-        );
-        // If an ACK lost its options, the cause of the delay is unknown.
-        let counts = says_data_ack || sf.evidence.acked_by != AckedBy::Peer;
-        sf.maps.tx.acked(sf.tcp.snd_una_ssn(), |part| {
-            if counts && part.end > una {
-                data_ack_delay.acknowledged(part.clone(), cx.now);
-            }
-            subflow_acked_only.note(part, una);
-        });
-        let subflow_una = sf.tcp.snd_una_ssn();
-        sf.maps.duplicates.acked(subflow_una);
-        // Sequence numbers wrap.
-        sf.reinjection
-            .penalised
-            .take_if(|upto| upto.before_eq(subflow_una));
-        sf.maps.release_retained();
-        if (sf.is_stale() || sf.liveness.potentially_failed) && sf.tcp.backoffs() == 0 {
-            Flight::new(&mut self.subflows, &mut self.send, self.level).recovers(
-                &mut self.paths,
-                i,
-                cx,
-            );
-        }
-        if !self.level.is_multipath() {
-            self.fallback.withheld_answered(&mut self.subflows, i);
-            // rfc8684:B13
-            let una = self.subflows[i].tcp.snd_una_ssn();
-            let counts = self
-                .fallback
-                .resend
-                .from
-                .is_none_or(|from| !una.before(from));
-            let upto = self.subflows[i]
-                .maps
-                .tx
-                .first_unacked(una)
-                .unwrap_or_else(|| self.send.next());
-            if counts {
-                self.send.subflow_acked(upto);
-            }
-            // Sequence numbers wrap.
-            self.fallback.resend.from.take_if(|from| una.after(*from));
-        }
-    }
-
     /// A FIN closes one direction of only this subflow; the stream goes on elsewhere. // rfc8684:S1
     fn on_subflow_fin(&mut self, i: SubflowIdx, bare: bool, cx: &mut Cx<'_>) {
         let sf = &mut self.subflows.list[i.0];
@@ -286,7 +281,7 @@ impl Conn {
         let open = self.send.fin.state == FinState::Open && !self.recv.finished();
         sf.closing.fin_waits = (may_be_plain && open).then(|| cx.now + sf.tcp.rto());
         if !self.level.is_multipath() {
-            self.ends_with_subflow(i);
+            self.incoming().ends_with_subflow(i);
         } else if self.life.fast_close.is_some() {
             // We abort, which is no orderly close.
         } else if self.recv.finished() && self.send.lacks_data_fin_only() {

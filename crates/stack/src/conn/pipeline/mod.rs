@@ -2,6 +2,7 @@
 
 pub(in crate::conn) mod ingest;
 pub(in crate::conn) mod input;
+pub(in crate::conn) mod offer;
 pub(in crate::conn) mod options;
 pub(in crate::conn) mod output;
 pub(in crate::conn) mod packet;

@@ -76,22 +76,6 @@ impl Subflows {
         }
     }
 
-    fn wire_mapping(
-        &self,
-        opts: &ConnOptions,
-        numbers: &Numbers,
-        m: &TxMapping,
-    ) -> Option<Mapping> {
-        let dsn = numbers.tx?.dsn(m.at);
-        // rfc8684:D7
-        Some(Mapping {
-            dsn: self.map_dsn(opts, dsn),
-            ssn: m.ssn,
-            len: m.wire_len(),
-            checksum: m.checksum,
-        })
-    }
-
     /// A DATA_FIN leaves no room for the SACK blocks that show the peer what is missing, or what it sent in vain. Once sent it yields to
     /// them, unless it is lost or its Data ACK is overdue. // rfc8684:O1
     fn fin_yields_to_holes(&self, send: &SendQueue, data_timer: &DataTimer, i: SubflowIdx) -> bool {
@@ -99,26 +83,6 @@ impl Subflows {
             && !send.fin.lost
             && !data_timer.has_expired()
             && self[i].tcp.reports_holes()
-    }
-
-    /// A DATA_FIN without payload. // rfc8684:F1,F2
-    fn data_fin_without_data(
-        &self,
-        opts: &ConnOptions,
-        numbers: &Numbers,
-        send: &SendQueue,
-    ) -> Option<Mapping> {
-        let dsn = numbers.tx?.dsn(send.end());
-        let ssn = Ssn::new(0);
-        let checksum = numbers
-            .checksum
-            .then(|| manypath_wire::checksum::dss(dsn, ssn, 1, Sum::ZERO));
-        Some(Mapping {
-            dsn: self.map_dsn(opts, dsn),
-            ssn,
-            len: 1,
-            checksum,
-        })
     }
 
     /// No new data is left to carry the infinite mapping, and this segment ends the stream.
@@ -151,23 +115,6 @@ impl Subflows {
         })
     }
 
-    /// DSS with a Data ACK and, if there is payload or a DATA_FIN to send, a mapping.
-    fn dss(
-        &self,
-        opts: &ConnOptions,
-        numbers: &Numbers,
-        send: &SendQueue,
-        recv: &ReceiveQueue,
-        mapping: Option<&TxMapping>,
-    ) -> MptcpOption {
-        let (mapping, data_fin) = match mapping {
-            Some(m) => (self.wire_mapping(opts, numbers, m), m.fin),
-            None if send.data_fin_due() => (self.data_fin_without_data(opts, numbers, send), true),
-            None => (None, false),
-        };
-        recv.dss_with(numbers, mapping, data_fin)
-    }
-
     /// The infinite mapping on a segment without data.
     pub(in crate::conn) fn infinite_mapping_without_data(
         &self,
@@ -192,6 +139,285 @@ impl Subflows {
     }
 }
 
+/// The segment whose options are chosen.
+#[derive(Clone, Copy)]
+struct Carrier<'a> {
+    i: SubflowIdx,
+    plan: &'a Plan,
+    mapping: Option<&'a TxMapping>,
+}
+
+/// What a DSS is made of: both streams, and their numbers.
+struct Streams<'a> {
+    subflows: &'a Subflows,
+    send: &'a SendQueue,
+    recv: &'a ReceiveQueue,
+    numbers: &'a Numbers,
+    opts: &'a ConnOptions,
+}
+
+impl Streams<'_> {
+    fn map_dsn(&self, dsn: manypath_wire::dsn::Dsn) -> MapDsn {
+        self.subflows.map_dsn(self.opts, dsn)
+    }
+
+    fn wire_mapping(&self, m: &TxMapping) -> Option<Mapping> {
+        let dsn = self.numbers.tx?.dsn(m.at);
+        // rfc8684:D7
+        Some(Mapping {
+            dsn: self.map_dsn(dsn),
+            ssn: m.ssn,
+            len: m.wire_len(),
+            checksum: m.checksum,
+        })
+    }
+
+    /// A DATA_FIN without payload. // rfc8684:F1,F2
+    fn data_fin_without_data(&self) -> Option<Mapping> {
+        let dsn = self.numbers.tx?.dsn(self.send.end());
+        let ssn = Ssn::new(0);
+        let checksum = self
+            .numbers
+            .checksum
+            .then(|| manypath_wire::checksum::dss(dsn, ssn, 1, Sum::ZERO));
+        Some(Mapping {
+            dsn: self.map_dsn(dsn),
+            ssn,
+            len: 1,
+            checksum,
+        })
+    }
+
+    fn dss_with(&self, mapping: Option<Mapping>, data_fin: bool) -> MptcpOption {
+        let data_ack = self.numbers.rx.map(|rx| {
+            let ack = rx.dsn(self.recv.data_ack());
+            // rfc8684:D19
+            if self.numbers.peer_long {
+                DataAck::Long(ack.get())
+            } else {
+                DataAck::Short(ack.low32())
+            }
+        });
+        MptcpOption::Dss(Dss {
+            data_ack,
+            mapping,
+            data_fin: data_fin && mapping.is_some(),
+        })
+    }
+
+    /// DSS with a Data ACK and, if there is payload or a DATA_FIN to send, a mapping.
+    fn dss(&self, mapping: Option<&TxMapping>) -> MptcpOption {
+        let (mapping, data_fin) = match mapping {
+            Some(m) => (self.wire_mapping(m), m.fin),
+            None if self.send.data_fin_due() => (self.data_fin_without_data(), true),
+            None => (None, false),
+        };
+        self.dss_with(mapping, data_fin)
+    }
+
+    /// Options without mappings: an infinite one, the answer to an MP_FAIL, Data ACKs for a peer that may not have fallen back.
+    fn options_after_fallback(
+        &self,
+        fallback: &Fallback,
+        level: Level,
+        keys: &Keys,
+        segment: &Carrier<'_>,
+        list: &mut MptcpOptions,
+    ) {
+        let sf = &self.subflows[segment.i];
+        match (segment.mapping, sf.signals.queue.front()) {
+            (Some(mapping), _) if fallback.wants_infinite(level, mapping) => {
+                add(
+                    list,
+                    self.subflows
+                        .infinite_mapping(self.opts, self.numbers, fallback, mapping),
+                );
+            }
+            (_, fail) => {
+                if fallback.unconfirmed.is_some()
+                    && !sf.tcp.reports_holes()
+                    && !sends_final_mapping(segment.plan)
+                {
+                    add(list, self.late_dss(fallback, level));
+                } else if segment.mapping.is_none()
+                    && (fallback.announce.without_data
+                        || self
+                            .subflows
+                            .carries_final_mapping(keys, level, segment.plan))
+                    && !matches!(fail, Some(MptcpOption::Dss(_)))
+                {
+                    // New data may never follow on this subflow, and the peer must know how the stream ends. // rfc8684:B4
+                    add(
+                        list,
+                        self.subflows.infinite_mapping_without_data(
+                            self.opts,
+                            self.numbers,
+                            self.send,
+                            fallback,
+                            segment.i,
+                        ),
+                    );
+                }
+                // The answer to an MP_FAIL is the last option. // rfc8684:B10
+                if let (None, Some(fail), Kind::Ack) = (segment.mapping, fail, segment.plan.kind) {
+                    add(list, *fail);
+                }
+            }
+        }
+    }
+
+    /// Options of a subflow's handshake.
+    fn handshake_options(&self, keys: &Keys, segment: &Carrier<'_>, list: &mut MptcpOptions) {
+        let sf = &self.subflows[segment.i];
+        match &sf.handshake.state {
+            // rfc8684:C1,C4,C16,C17,C20,C28
+            HandshakeState::CapableSyn => {
+                if segment.plan.kind == Kind::Syn && !sf.handshake.plain {
+                    add(
+                        list,
+                        MptcpOption::Capable(Capable::v1(self.numbers.checksum, CapableKeys::Syn)),
+                    );
+                }
+            }
+            HandshakeState::CapableSynAck => {
+                // Data sent before the peer's keys arrive has a mapping and no Data ACK. // rfc8684:O5
+                if let Some(m) = segment.mapping {
+                    add(list, self.dss(Some(m)));
+                }
+                if let (Kind::SynAck, Some(local), false) =
+                    (segment.plan.kind, &keys.local, sf.handshake.plain)
+                {
+                    let keys = CapableKeys::SynAck {
+                        sender: local.key(),
+                    };
+                    add(
+                        list,
+                        MptcpOption::Capable(Capable::v1(self.numbers.checksum, keys)),
+                    );
+                }
+            }
+            HandshakeState::JoinSyn { nonce } => {
+                if let Some(remote) = &keys.remote {
+                    // rfc8684:J1,J2,J3,J5
+                    add(
+                        list,
+                        MptcpOption::Join(Join::Syn {
+                            backup: sf.endpoint.backup_here,
+                            addr_id: sf.endpoint.local_id,
+                            token: remote.token,
+                            nonce: *nonce,
+                        }),
+                    );
+                }
+            }
+            HandshakeState::JoinSynAck { local, remote } => {
+                if let (Kind::SynAck, Some(hmac)) =
+                    (segment.plan.kind, keys.syn_ack_proof(*local, *remote))
+                {
+                    add(
+                        list,
+                        MptcpOption::Join(Join::SynAck {
+                            backup: sf.endpoint.backup_here,
+                            addr_id: sf.endpoint.local_id,
+                            hmac,
+                            nonce: *local,
+                        }),
+                    );
+                }
+            }
+            // rfc8684:J11
+            HandshakeState::JoinAck { proof, .. } => {
+                add(list, MptcpOption::Join(Join::Ack { hmac: *proof }))
+            }
+            HandshakeState::CapableAck
+            | HandshakeState::CapableKeys
+            | HandshakeState::Done
+            | HandshakeState::Plain => {}
+        }
+    }
+
+    /// Before the peer has proved that it has our key: MP_CAPABLE on pure ACKs and on the first data.
+    // rfc8684:C9,C10,C11
+    fn unproven_options(&self, keys: &Keys, segment: &Carrier<'_>, list: &mut MptcpOptions) {
+        let (Some(local), Some(remote)) = (&keys.local, &keys.remote) else {
+            return;
+        };
+        let (sender, receiver) = (local.key(), remote.key());
+        match segment.mapping {
+            // A middlebox may have dropped packets with the option: this one without.
+            None if self.subflows[segment.i].handshake.plain => {}
+            // A close cannot wait for the proof for ever, and the peer may lack either: the two alternate.
+            None if self.send.data_fin_due()
+                && !self.subflows[segment.i].handshake.capable_next =>
+            {
+                add(list, self.dss(None))
+            }
+            None => add(
+                list,
+                MptcpOption::Capable(Capable::v1(
+                    self.numbers.checksum,
+                    CapableKeys::Ack { sender, receiver },
+                )),
+            ),
+            Some(m) if m.ssn == Ssn::new(1) && !m.fin => {
+                let keys = CapableKeys::Data {
+                    sender,
+                    receiver,
+                    len: m.len,
+                    checksum: m.checksum,
+                };
+                add(
+                    list,
+                    MptcpOption::Capable(Capable::v1(self.numbers.checksum, keys)),
+                );
+            }
+            Some(m) => add(list, self.dss(Some(m))),
+        }
+    }
+
+    fn established_options(
+        &self,
+        fallback: &Fallback,
+        data_timer: &DataTimer,
+        segment: &Carrier<'_>,
+        list: &mut MptcpOptions,
+    ) {
+        // Every segment carries a Data ACK: it is cheap, and each may be the one that arrives. // rfc8684:D23,B2
+        let dss = match segment.mapping {
+            None if self
+                .subflows
+                .fin_yields_to_holes(self.send, data_timer, segment.i) =>
+            {
+                self.dss_with(None, false)
+            }
+            _ => self.dss(segment.mapping),
+        };
+        add(list, dss);
+        // A signal may be long, and the Data ACK must not wait for another segment.
+        if segment.mapping.is_none() && fallback.recent_acks.is_last(self.recv.data_ack()) {
+            // Signals are sent on pure ACKs, where they have room. // rfc8684:A14
+            if let Some(signal) = self.subflows[segment.i].signals.queue.front() {
+                add(list, *signal);
+            }
+        }
+    }
+
+    /// The DSS for a peer that may not have noticed our fallback: what arrived, and the end of our stream, unless an infinite mapping was
+    /// sent.
+    fn late_dss(&self, fallback: &Fallback, level: Level) -> MptcpOption {
+        let last = self.send.fin.state != FinState::Open && self.send.all_sent();
+        let mapping = self
+            .data_fin_without_data()
+            .filter(|_| last && level.infinite_due() && !fallback.announce.infinite_sent);
+        let at = self.recv.next() + u64::from(fallback.data_fin_after_fallback);
+        MptcpOption::Dss(Dss {
+            data_ack: self.numbers.rx.map(|n| DataAck::Long(n.dsn(at).get())),
+            mapping,
+            data_fin: mapping.is_some(),
+        })
+    }
+}
+
 impl SendQueue {
     /// A FIN that closes a subflow because the DATA_FIN has no Data ACK does not repeat it: Linux (6.18) keeps a FIN with a mapping in the
     /// subflow's queue, and acts on a noted DATA_FIN only once that is empty.
@@ -207,25 +433,6 @@ impl SendQueue {
             FinState::Sent => true,
             FinState::Open | FinState::Acked => false,
         }
-    }
-}
-
-impl ReceiveQueue {
-    fn dss_with(&self, numbers: &Numbers, mapping: Option<Mapping>, data_fin: bool) -> MptcpOption {
-        let data_ack = numbers.rx.map(|rx| {
-            let ack = rx.dsn(self.data_ack());
-            // rfc8684:D19
-            if numbers.peer_long {
-                DataAck::Long(ack.get())
-            } else {
-                DataAck::Short(ack.low32())
-            }
-        });
-        MptcpOption::Dss(Dss {
-            data_ack,
-            mapping,
-            data_fin: data_fin && mapping.is_some(),
-        })
     }
 }
 
@@ -280,17 +487,30 @@ impl Conn {
         if plan.kind == Kind::KeepAlive && plan.len == 0 && sf.handshake.plain_probe.is_asked() {
             return;
         }
+        let streams = Streams {
+            subflows: &self.subflows,
+            send: &self.send,
+            recv: &self.recv,
+            numbers: &self.numbers,
+            opts: &self.opts,
+        };
         if self.life.carries_fast_close(sf, plan) {
             // Replaces what the connection would send about its streams: these are over. // rfc8684:Z1,Z2,Z5
             if let Some(close) = self.handshake.keys.fast_close_option() {
                 add(list, close);
             }
-            add(list, self.recv.dss_with(&self.numbers, None, false));
+            add(list, streams.dss_with(None, false));
             return;
         }
+        let segment = &Carrier { i, plan, mapping };
         match &sf.handshake.state {
-            HandshakeState::Plain => self.options_after_fallback(i, plan, mapping, list),
-            HandshakeState::CapableAck => self.unproven_options(i, mapping, list),
+            HandshakeState::Plain => {
+                let keys = &self.handshake.keys;
+                streams.options_after_fallback(&self.fallback, self.level, keys, segment, list);
+            }
+            HandshakeState::CapableAck => {
+                streams.unproven_options(&self.handshake.keys, segment, list)
+            }
             // A mere probe of the initiator, or a segment without options on purpose, must not prove that options pass.
             HandshakeState::CapableKeys | HandshakeState::Done
                 if self
@@ -298,251 +518,18 @@ impl Conn {
                     .sent_initiator_nothing(&self.subflows, self.level)
                     && (sf.handshake.plain || plan.kind == Kind::KeepAlive) => {}
             HandshakeState::CapableKeys | HandshakeState::Done if self.send.is_plain_fin(plan) => {
-                add(list, self.recv.dss_with(&self.numbers, None, false));
+                add(list, streams.dss_with(None, false));
             }
             HandshakeState::CapableKeys | HandshakeState::Done => {
-                self.established_options(i, mapping, list)
+                streams.established_options(&self.fallback, &self.data_timer, segment, list);
             }
             HandshakeState::CapableSyn
             | HandshakeState::CapableSynAck
             | HandshakeState::JoinSyn { .. }
             | HandshakeState::JoinSynAck { .. }
-            | HandshakeState::JoinAck { .. } => self.handshake_options(i, plan, mapping, list),
-        }
-    }
-
-    /// Options without mappings: an infinite one, the answer to an MP_FAIL, Data ACKs for a peer that may not have fallen back.
-    fn options_after_fallback(
-        &self,
-        i: SubflowIdx,
-        plan: &Plan,
-        mapping: Option<&TxMapping>,
-        list: &mut MptcpOptions,
-    ) {
-        let sf = &self.subflows[i];
-        match (mapping, sf.signals.queue.front()) {
-            (Some(mapping), _) if self.fallback.wants_infinite(self.level, mapping) => {
-                add(
-                    list,
-                    self.subflows.infinite_mapping(
-                        &self.opts,
-                        &self.numbers,
-                        &self.fallback,
-                        mapping,
-                    ),
-                );
-            }
-            (_, fail) => {
-                if self.fallback.unconfirmed.is_some()
-                    && !sf.tcp.reports_holes()
-                    && !sends_final_mapping(plan)
-                {
-                    add(list, self.late_dss());
-                } else if mapping.is_none()
-                    && (self.fallback.announce.without_data
-                        || self.subflows.carries_final_mapping(
-                            &self.handshake.keys,
-                            self.level,
-                            plan,
-                        ))
-                    && !matches!(fail, Some(MptcpOption::Dss(_)))
-                {
-                    // New data may never follow on this subflow, and the peer must know how the stream ends. // rfc8684:B4
-                    add(
-                        list,
-                        self.subflows.infinite_mapping_without_data(
-                            &self.opts,
-                            &self.numbers,
-                            &self.send,
-                            &self.fallback,
-                            i,
-                        ),
-                    );
-                }
-                // The answer to an MP_FAIL is the last option. // rfc8684:B10
-                if let (None, Some(fail), Kind::Ack) = (mapping, fail, plan.kind) {
-                    add(list, *fail);
-                }
+            | HandshakeState::JoinAck { .. } => {
+                streams.handshake_options(&self.handshake.keys, segment, list);
             }
         }
-    }
-
-    /// Options of a subflow's handshake.
-    fn handshake_options(
-        &self,
-        i: SubflowIdx,
-        plan: &Plan,
-        mapping: Option<&TxMapping>,
-        list: &mut MptcpOptions,
-    ) {
-        let sf = &self.subflows[i];
-        match &sf.handshake.state {
-            // rfc8684:C1,C4,C16,C17,C20,C28
-            HandshakeState::CapableSyn => {
-                if plan.kind == Kind::Syn && !sf.handshake.plain {
-                    add(
-                        list,
-                        MptcpOption::Capable(Capable::v1(self.numbers.checksum, CapableKeys::Syn)),
-                    );
-                }
-            }
-            HandshakeState::CapableSynAck => {
-                // Data sent before the peer's keys arrive has a mapping and no Data ACK. // rfc8684:O5
-                if let Some(m) = mapping {
-                    add(
-                        list,
-                        self.subflows.dss(
-                            &self.opts,
-                            &self.numbers,
-                            &self.send,
-                            &self.recv,
-                            Some(m),
-                        ),
-                    );
-                }
-                if let (Kind::SynAck, Some(local), false) =
-                    (plan.kind, &self.handshake.keys.local, sf.handshake.plain)
-                {
-                    let keys = CapableKeys::SynAck {
-                        sender: local.key(),
-                    };
-                    add(
-                        list,
-                        MptcpOption::Capable(Capable::v1(self.numbers.checksum, keys)),
-                    );
-                }
-            }
-            HandshakeState::JoinSyn { nonce } => {
-                if let Some(remote) = &self.handshake.keys.remote {
-                    // rfc8684:J1,J2,J3,J5
-                    add(
-                        list,
-                        MptcpOption::Join(Join::Syn {
-                            backup: sf.endpoint.backup_here,
-                            addr_id: sf.endpoint.local_id,
-                            token: remote.token,
-                            nonce: *nonce,
-                        }),
-                    );
-                }
-            }
-            HandshakeState::JoinSynAck { local, remote } => {
-                if let (Kind::SynAck, Some(hmac)) = (
-                    plan.kind,
-                    self.handshake.keys.syn_ack_proof(*local, *remote),
-                ) {
-                    add(
-                        list,
-                        MptcpOption::Join(Join::SynAck {
-                            backup: sf.endpoint.backup_here,
-                            addr_id: sf.endpoint.local_id,
-                            hmac,
-                            nonce: *local,
-                        }),
-                    );
-                }
-            }
-            // rfc8684:J11
-            HandshakeState::JoinAck { proof, .. } => {
-                add(list, MptcpOption::Join(Join::Ack { hmac: *proof }))
-            }
-            HandshakeState::CapableAck
-            | HandshakeState::CapableKeys
-            | HandshakeState::Done
-            | HandshakeState::Plain => {}
-        }
-    }
-
-    /// Before the peer has proved that it has our key: MP_CAPABLE on pure ACKs and on the first data.
-    // rfc8684:C9,C10,C11
-    fn unproven_options(
-        &self,
-        i: SubflowIdx,
-        mapping: Option<&TxMapping>,
-        list: &mut MptcpOptions,
-    ) {
-        let (Some(local), Some(remote)) = (&self.handshake.keys.local, &self.handshake.keys.remote)
-        else {
-            return;
-        };
-        let (sender, receiver) = (local.key(), remote.key());
-        match mapping {
-            // A middlebox may have dropped packets with the option: this one without.
-            None if self.subflows[i].handshake.plain => {}
-            // A close cannot wait for the proof for ever, and the peer may lack either: the two alternate.
-            None if self.send.data_fin_due() && !self.subflows[i].handshake.capable_next => add(
-                list,
-                self.subflows
-                    .dss(&self.opts, &self.numbers, &self.send, &self.recv, None),
-            ),
-            None => add(
-                list,
-                MptcpOption::Capable(Capable::v1(
-                    self.numbers.checksum,
-                    CapableKeys::Ack { sender, receiver },
-                )),
-            ),
-            Some(m) if m.ssn == Ssn::new(1) && !m.fin => {
-                let keys = CapableKeys::Data {
-                    sender,
-                    receiver,
-                    len: m.len,
-                    checksum: m.checksum,
-                };
-                add(
-                    list,
-                    MptcpOption::Capable(Capable::v1(self.numbers.checksum, keys)),
-                );
-            }
-            Some(m) => add(
-                list,
-                self.subflows
-                    .dss(&self.opts, &self.numbers, &self.send, &self.recv, Some(m)),
-            ),
-        }
-    }
-
-    fn established_options(
-        &self,
-        i: SubflowIdx,
-        mapping: Option<&TxMapping>,
-        list: &mut MptcpOptions,
-    ) {
-        // Every segment carries a Data ACK: it is cheap, and each may be the one that arrives. // rfc8684:D23,B2
-        let dss = match mapping {
-            None if self
-                .subflows
-                .fin_yields_to_holes(&self.send, &self.data_timer, i) =>
-            {
-                self.recv.dss_with(&self.numbers, None, false)
-            }
-            _ => self
-                .subflows
-                .dss(&self.opts, &self.numbers, &self.send, &self.recv, mapping),
-        };
-        add(list, dss);
-        // A signal may be long, and the Data ACK must not wait for another segment.
-        if mapping.is_none() && self.fallback.recent_acks.is_last(self.recv.data_ack()) {
-            // Signals are sent on pure ACKs, where they have room. // rfc8684:A14
-            if let Some(signal) = self.subflows[i].signals.queue.front() {
-                add(list, *signal);
-            }
-        }
-    }
-
-    /// The DSS for a peer that may not have noticed our fallback: what arrived, and the end of our stream, unless an infinite mapping was
-    /// sent.
-    fn late_dss(&self) -> MptcpOption {
-        let last = self.send.fin.state != FinState::Open && self.send.all_sent();
-        let mapping = self
-            .subflows
-            .data_fin_without_data(&self.opts, &self.numbers, &self.send)
-            .filter(|_| last && self.level.infinite_due() && !self.fallback.announce.infinite_sent);
-        let at = self.recv.next() + u64::from(self.fallback.data_fin_after_fallback);
-        MptcpOption::Dss(Dss {
-            data_ack: self.numbers.rx.map(|n| DataAck::Long(n.dsn(at).get())),
-            mapping,
-            data_fin: mapping.is_some(),
-        })
     }
 }

@@ -3,12 +3,12 @@
 //! A slot is obtained before any state changes; the same `decide` that plans here computes the deadline. The scheduler is queried when a
 //! segment can leave, never earlier.
 
-use manypath_tcp::machine::{Decision, Kind, Offer, Plan, State};
+use manypath_tcp::machine::{Decision, Kind, Plan, State};
 use manypath_wire::checksum::{self, Sum};
 use manypath_wire::tcp::mptcp::MptcpOption;
 use manypath_wire::tcp::options::MptcpOptions;
 
-use crate::api::{ConnOptions, Gather, Slots, SubflowEnd};
+use crate::api::{Gather, Slots, SubflowEnd};
 use crate::conn::Conn;
 use crate::conn::dss::Numbers;
 use crate::conn::dss::mapping::TxMapping;
@@ -16,22 +16,17 @@ use crate::conn::dss::offset::Offset;
 use crate::conn::handshake::Handshake;
 use crate::conn::level::Level;
 use crate::conn::pipeline::packet;
-use crate::conn::pull::path_view::{Duplicate, Schedule};
+use crate::conn::pull::path_view::Schedule;
 use crate::conn::pull::source::{Progress, Source};
 use crate::conn::recv::queue::ReceiveQueue;
+use crate::conn::send::flight::Flight;
 use crate::conn::send::queue::{FinState, SendQueue};
+use crate::conn::subflow::Subflow;
 use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::subflow::table::Subflows;
 use crate::conn::types::{Cx, SubflowIdx};
 use crate::ids::SubflowId;
 use crate::sched::{Choice, Purpose};
-
-/// The longest mapping: its length field has 16 bits and a DATA_FIN may add one.
-const LONGEST_MAPPING: u32 = 65_534;
-
-/// Checksummed bursts that a window holds at least, each of one segment at least. A trade: fewer leave the window closed for longer,
-/// more cost each segment more.
-const BURSTS_PER_WINDOW: u64 = 8;
 
 /// Payload bytes below which a copy costs less than another piece to gather.
 const WORTH_LENDING: u32 = 8192;
@@ -163,15 +158,38 @@ impl Subflows {
             && at > numbers.tx_start
             && !others.any(|other| other.carries_data() && other.is_active())
     }
+
+    /// Writes headers and payload into a slot of the device. False: no slot.
+    fn put(
+        &self,
+        numbers: &Numbers,
+        send: &SendQueue,
+        parcel: &mut Parcel,
+        draft: &mut packet::Draft,
+        slots: &mut dyn Slots,
+    ) -> bool {
+        let iface = self[parcel.i].endpoint.iface;
+        let Some(buffer) = slots.slot(iface, draft.room()) else {
+            return false;
+        };
+        let want_sum = draft.needs_sum() || parcel.seals;
+        let payload = draft.payload(buffer);
+        let sum = self.fetch(send, parcel.i, parcel.at, payload, want_sum);
+        numbers.seal(parcel, draft, sum);
+        let meta = draft.finish(buffer, sum);
+        slots.commit(iface, meta);
+        true
+    }
+
+    /// The subflow that has to send a window probe: its window has been closed for long, and the update that opens it may have been lost
+    /// (RFC 9293 section 3.8.6.1).
+    fn window_probe_due(&self) -> Option<SubflowId> {
+        let due = |sf: &&Subflow| sf.carries_data() && sf.tcp.window_probe_due();
+        self.iter().find(due).map(Subflow::id)
+    }
 }
 
 impl SendQueue {
-    /// Nothing is known to follow what is offered. A writer that found room for all it had may wait for a response, which the rest of a
-    /// segment must not delay; Nagle's algorithm still allows one small segment in flight at most.
-    fn pushes(&self, opts: &ConnOptions) -> bool {
-        opts.nodelay || self.fin.state != FinState::Open || !self.writer_has_more
-    }
-
     /// A mapping as retransmitted. Where its data may be old to the peer's connection, the DATA_FIN is sent separately: see `last_data`.
     fn as_repeated(&self, m: TxMapping) -> TxMapping {
         let old = m.fin && self.may_be_old(m.at + u64::from(m.len));
@@ -206,17 +224,6 @@ impl Schedule {
     }
 }
 
-/// Payload of the longest burst, which one mapping covers, where `window` bytes may be without Data ACK. With checksums the peer
-/// acknowledges no byte of a mapping before all of it has arrived (RFC 8684 section 3.3.1): bursts that fill the window would make it
-/// stop-and-wait. Pure.
-pub(crate) fn longest_burst(window: u64, checksum: bool) -> u32 {
-    let share = u32::try_from(window / BURSTS_PER_WINDOW).unwrap_or(u32::MAX);
-    match checksum {
-        true => share.min(LONGEST_MAPPING),
-        false => LONGEST_MAPPING,
-    }
-}
-
 impl Conn {
     /// Starts a poll: some packets may be written now.
     pub(crate) fn begin_poll(&mut self) {
@@ -235,7 +242,7 @@ impl Conn {
         for i in self.subflows.indices_from(self.schedule.said()) {
             if !self.subflows[i].tcp.needs_send(cx.now)
                 && !self.subflows[i].signal_ready()
-                && !self.fin_ready(i)
+                && !self.offers().fin_ready(i)
             {
                 continue;
             }
@@ -249,48 +256,6 @@ impl Conn {
             }
         }
         outcome
-    }
-
-    /// The subflow can send its FIN now.
-    pub(crate) fn fin_ready(&self, i: SubflowIdx) -> bool {
-        let sf = &self.subflows[i];
-        sf.closing.finish && !sf.tcp.fin_sent() && !self.owes_final_byte()
-    }
-
-    /// What a subflow may send now of `available` bytes of the stream; `again`: they were sent before.
-    pub(in crate::conn) fn offer(&self, i: SubflowIdx, available: u64, again: bool) -> Offer {
-        self.offer_on(i, &self.offer_anywhere(available, again))
-    }
-
-    /// What is offered to this subflow of what is offered to any.
-    pub(in crate::conn) fn offer_on(&self, i: SubflowIdx, any: &Offer) -> Offer {
-        let sf = &self.subflows[i];
-        Offer {
-            fin: any.fin || sf.closing.finish && !self.owes_final_byte(),
-            max_burst: sf.endpoint.offload.max_burst.min(any.max_burst),
-            ..*any
-        }
-    }
-
-    /// What any subflow may send now of `available` bytes of the stream; `again`: they were sent before.
-    pub(in crate::conn) fn offer_anywhere(&self, available: u64, again: bool) -> Offer {
-        let plain = !self.level.is_multipath();
-        let closing =
-            plain && self.send.fin.state != FinState::Open && self.send.sendable() == available;
-        // A response on one subflow acknowledges at data level what another one carried, whose own ACK may be delayed.
-        let idle = self.send.una() == self.send.next();
-        Offer {
-            available: u32::try_from(available).unwrap_or(u32::MAX),
-            fin: closing && !self.owes_final_byte(),
-            option_space: self
-                .subflows
-                .option_space(&self.opts, self.level, &self.fallback),
-            max_burst: longest_burst(self.send.window(), self.numbers.checksum && !plain),
-            push: self.send.pushes(&self.opts),
-            // A whole segment elsewhere is often none here, and nothing will be appended to it; nor to the writer's last bytes, which would
-            // leave at once with a FIN as well.
-            no_nagle: again || idle || self.send.ends_behind(available),
-        }
     }
 
     /// A full device blocks only its own paths: what it does not take, the scheduler may give to another one.
@@ -321,9 +286,13 @@ impl Conn {
             return Progress::Nothing;
         }
         self.send.note_schedule(&mut self.schedule);
-        let trial = self.next_reprobe(cx);
-        if self.transmit_duplicate(trial, slots, cx) == Progress::Sent {
-            return Progress::Sent;
+        let flight = &mut Flight::new(&mut self.subflows, &mut self.send, self.level);
+        let trial = self.schedule.next_reprobe(flight, &self.opts, cx);
+        if let Some(copy) = trial {
+            let source = Source::Duplicated(copy.at);
+            if self.send_on(copy.on, copy.bytes, source, slots, cx) == Progress::Sent {
+                return Progress::Sent;
+            }
         }
         let reinjection = self
             .send
@@ -340,20 +309,29 @@ impl Conn {
         };
         if bytes == 0 {
             return match self.reinjection_edge(slots, cx) {
-                Progress::Nothing => {
-                    let copy = self.next_duplicate(cx);
-                    self.transmit_duplicate(copy, slots, cx)
-                }
+                Progress::Nothing => match self.next_duplicate(cx) {
+                    Some(copy) => {
+                        let source = Source::Duplicated(copy.at);
+                        self.send_on(copy.on, copy.bytes, source, slots, cx)
+                    }
+                    None => Progress::Nothing,
+                },
                 sent @ (Progress::Sent | Progress::Blocked(_)) => sent,
             };
         }
         self.look(bytes, reinjection.as_ref(), cx);
-        let sent = match self.pick_guarded(bytes, purpose, cx) {
+        let sent = match self
+            .schedule
+            .pick_guarded(&self.send, &self.opts, bytes, purpose, cx)
+        {
             Choice::Send(id) => self.send_on(id, bytes, source, slots, cx),
             // A reinjection that no subflow can take must not hold back new data.
             Choice::Wait if reinjection.is_some() && self.send.sendable() > 0 => {
                 let (at, bytes) = (self.send.next(), self.send.sendable());
-                match self.pick_guarded(bytes, Purpose::Fresh, cx) {
+                match self
+                    .schedule
+                    .pick_guarded(&self.send, &self.opts, bytes, Purpose::Fresh, cx)
+                {
                     Choice::Send(id) => self.send_on(id, bytes, Source::New(at), slots, cx),
                     Choice::Wait => Progress::Nothing,
                 }
@@ -362,42 +340,14 @@ impl Conn {
         };
         match sent {
             Progress::Nothing => match self.reinjection_edge(slots, cx) {
-                Progress::Nothing => self.probe_window(bytes, source, slots, cx),
+                // No subflow can send.
+                Progress::Nothing => match self.subflows.window_probe_due() {
+                    Some(id) => self.send_on(id, bytes, source, slots, cx),
+                    None => Progress::Nothing,
+                },
                 sent @ (Progress::Sent | Progress::Blocked(_)) => sent,
             },
             sent @ (Progress::Sent | Progress::Blocked(_)) => sent,
-        }
-    }
-
-    fn transmit_duplicate(
-        &mut self,
-        copy: Option<Duplicate>,
-        slots: &mut dyn Slots,
-        cx: &mut Cx<'_>,
-    ) -> Progress {
-        match copy {
-            Some(copy) => self.send_on(copy.on, copy.bytes, Source::Duplicated(copy.at), slots, cx),
-            None => Progress::Nothing,
-        }
-    }
-
-    /// No subflow can send. One whose window has been closed for long sends a window probe: the update that opens it may have been lost
-    /// (RFC 9293 section 3.8.6.1).
-    fn probe_window(
-        &mut self,
-        bytes: u64,
-        source: Source,
-        slots: &mut dyn Slots,
-        cx: &mut Cx<'_>,
-    ) -> Progress {
-        let due = |i: &SubflowIdx| {
-            let sf = &self.subflows[*i];
-            sf.carries_data() && sf.tcp.window_probe_due()
-        };
-        let asked = self.subflows.indices().find(due);
-        match asked.map(|i| self.subflows[i].id()) {
-            Some(id) => self.send_on(id, bytes, source, slots, cx),
-            None => Progress::Nothing,
         }
     }
 
@@ -413,7 +363,7 @@ impl Conn {
             return Progress::Nothing;
         };
         let reinjected = matches!(source, Source::Reinjected(_) | Source::Duplicated(_));
-        let offer = self.offer(i, bytes, reinjected);
+        let offer = self.offers().offer(i, bytes, reinjected);
         match self.subflows[i].tcp.decide(cx.now, &offer) {
             Decision::Send(plan) => self.emit(i, plan, source, slots, cx),
             Decision::Idle => Progress::Nothing,
@@ -429,29 +379,13 @@ impl Conn {
         if self.subflows[i].signal_ready() {
             self.subflows[i].tcp.force_ack();
         }
-        let offer = self.offer(i, self.subflows.early_bytes(&self.send, i), true);
+        let offer = self
+            .offers()
+            .offer(i, self.subflows.early_bytes(&self.send, i), true);
         match self.subflows[i].tcp.decide(cx.now, &offer) {
             Decision::Send(plan) => self.emit(i, plan, Source::Early, slots, cx),
             Decision::Idle => Progress::Nothing,
         }
-    }
-
-    /// Determines where a plan's payload comes from and shortens it to one mapping.
-    fn settle(&self, i: SubflowIdx, plan: Plan, offered: Source) -> Option<(Plan, Source)> {
-        if plan.kind == Kind::KeepAlive && self.owes_final_byte() {
-            let at = Offset(self.send.end().0 - 1);
-            return Some((Plan { len: 1, ..plan }, Source::FinalByte(at)));
-        }
-        if plan.len == 0 {
-            return Some((plan, Source::Empty));
-        }
-        let sf = &self.subflows[i];
-        if plan.seq == sf.tcp.snd_nxt() {
-            return Some((plan, offered));
-        }
-        let m = *sf.maps.tx.find(plan.ssn)?;
-        let left = u32::from(m.len) - plan.ssn.since(m.ssn);
-        Some((plan.shortened(left), Source::Mapped(m)))
     }
 
     fn emit(
@@ -462,7 +396,7 @@ impl Conn {
         slots: &mut dyn Slots,
         cx: &mut Cx<'_>,
     ) -> Progress {
-        let Some((mut plan, source)) = self.settle(i, plan, offered) else {
+        let Some((mut plan, source)) = self.offers().settle(i, plan, offered) else {
             // The flight and the mappings disagree: an internal error, and this subflow cannot be repaired.
             debug_assert!(false, "payload in flight without a mapping");
             self.flight().reset_subflow(
@@ -532,30 +466,16 @@ impl Conn {
             Gather::Taken => {}
             Gather::Full => return Progress::Blocked(sf.endpoint.iface),
             Gather::Declined => {
-                if !self.put(&mut parcel, &mut draft, slots) {
+                if !self
+                    .subflows
+                    .put(&self.numbers, &self.send, &mut parcel, &mut draft, slots)
+                {
                     return Progress::Blocked(sf.endpoint.iface);
                 }
             }
         }
         self.record(i, &plan, source, parcel.mapping, draft.options(), cx);
         Progress::Sent
-    }
-
-    /// Writes headers and payload into a slot of the device. False: no slot.
-    fn put(&self, parcel: &mut Parcel, draft: &mut packet::Draft, slots: &mut dyn Slots) -> bool {
-        let iface = self.subflows[parcel.i].endpoint.iface;
-        let Some(buffer) = slots.slot(iface, draft.room()) else {
-            return false;
-        };
-        let want_sum = draft.needs_sum() || parcel.seals;
-        let payload = draft.payload(buffer);
-        let sum = self
-            .subflows
-            .fetch(&self.send, parcel.i, parcel.at, payload, want_sum);
-        self.numbers.seal(parcel, draft, sum);
-        let meta = draft.finish(buffer, sum);
-        slots.commit(iface, meta);
-        true
     }
 
     /// Counts the packet as sent, now that it is in the device, and not before.

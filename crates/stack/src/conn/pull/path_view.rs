@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
+use core::net::IpAddr;
 
-use manypath_tcp::machine::Offer;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::units::Rate;
 
@@ -101,6 +101,11 @@ impl Schedule {
         self.said = position;
     }
 
+    /// This device became full in this poll.
+    pub(in crate::conn) fn is_full(&self, device: IfaceId) -> bool {
+        self.full.contains(&device)
+    }
+
     /// Marks a device full. True if it was not.
     pub(crate) fn note_full(&mut self, device: IfaceId) -> bool {
         let news = !self.full.contains(&device);
@@ -129,6 +134,114 @@ impl Schedule {
             self.blocked = false;
         }
     }
+
+    /// Prepares the views of so many subflows, for `view` to update.
+    fn begin_views(&mut self, option_space: u8, count: usize) {
+        if self.option_space != option_space {
+            self.option_space = option_space;
+            self.views.clear();
+        }
+        self.views.truncate(count);
+        self.in_view = count;
+    }
+
+    /// Updates a subflow's view, with room for `can_send`. Most of it comes from the TCP state machine, and stays as it was while others
+    /// send and are acknowledged.
+    fn view(&mut self, subflows: &mut Subflows, home: IpAddr, i: SubflowIdx, can_send: u32) {
+        let changed = subflows[i].tcp.take_changed();
+        let id = subflows[i].id();
+        match self.views.get(i.0) {
+            Some(view) if view.subflow == id && !changed => {}
+            Some(_) => self.views[i.0] = self.measure(&subflows[i], home),
+            None => {
+                let view = self.measure(&subflows[i], home);
+                self.views.push(view);
+            }
+        }
+        let (sf, view) = (&subflows[i], &mut self.views[i.0]);
+        view.duplicates = sf.maps.duplicates.bytes();
+        view.room = Room::of(can_send);
+        let tier = Tier::of(sf.is_potentially_failed(), sf.is_backup());
+        view.tier = sf.carries_data().then_some(tier);
+    }
+
+    /// The cached part of a subflow's view; the other fields are those of a full subflow.
+    fn measure(&self, sf: &Subflow, home: IpAddr) -> PathView {
+        let (cwnd, inflight) = (sf.tcp.cwnd(), sf.tcp.inflight());
+        let pace = sf.pace();
+        let delivery = delivery(&pace, inflight);
+        let data_ack_delay = sf.reinjection.data_ack_delay.get();
+        let known = |rate: &Rate| *rate > Rate::ZERO;
+        PathView {
+            subflow: sf.id(),
+            tier: None,
+            home: sf.endpoint.tuple.local.ip() == home,
+            rtt: RttView {
+                srtt: sf.tcp.srtt().map(|srtt| srtt + data_ack_delay),
+                rttvar: sf.tcp.rttvar(),
+                rto: sf.tcp.rto(),
+            },
+            expected_delivery: delivery.queued + data_ack_delay,
+            base_delay: delivery.empty + data_ack_delay,
+            rates: RatesView {
+                sustained: sf.tcp.sustained_rate().filter(known),
+                drain: pace.drain().filter(known),
+            },
+            cwnd: CwndView {
+                bytes: cwnd,
+                room: cwnd.saturating_sub(inflight),
+                slow_start: pace.slow_start,
+                unproven: sf.tcp.is_unproven() && !pace.is_full(),
+            },
+            inflight,
+            oldest: sf.tcp.head_sent_at().filter(|_| !sf.tcp.in_recovery()),
+            duplicates: 0,
+            peer_window: sf.tcp.peer_window_field_scaled(),
+            room: Room::Full,
+            mss: sf.tcp.data_mss(self.option_space),
+        }
+    }
+
+    /// Picks the subflow for `bytes`, except those where new data would be late.
+    pub(in crate::conn) fn pick_guarded(
+        &mut self,
+        send: &SendQueue,
+        opts: &ConnOptions,
+        bytes: u64,
+        purpose: Purpose,
+        cx: &mut Cx<'_>,
+    ) -> Choice {
+        if purpose == Purpose::Fresh && is_guarded(opts) {
+            // A writer with little to send fills no window.
+            if send.is_busy() {
+                hold_back(self.seen(), send.window());
+            }
+            if !send.writer_has_more {
+                let queued = send.end().since(send.next());
+                leave_to_quicker(self.seen(), queued, send.window(), cx.now);
+            }
+        }
+        self.pick(send, opts, bytes, purpose, cx)
+    }
+
+    /// Picks the subflow for `bytes`. The views must be up to date.
+    pub(crate) fn pick(
+        &mut self,
+        send: &SendQueue,
+        opts: &ConnOptions,
+        bytes: u64,
+        purpose: Purpose,
+        cx: &mut Cx<'_>,
+    ) -> Choice {
+        let need = send.need(self, bytes, purpose);
+        let scheduler = opts.scheduler;
+        let views = self.seen();
+        let choice = scheduler.pick(views, need);
+        let held_back = choice == Choice::Wait && views.iter().any(|view| view.room.is_open());
+        self.history = scheduler.remember(views, need);
+        cx.count.scheduler_waited += u64::from(held_back);
+        choice
+    }
 }
 
 /// A duplicate to send, by the scheduler or a reprobe.
@@ -142,7 +255,7 @@ pub(crate) struct Duplicate {
 impl Subflows {
     /// New data that checks for a spurious time-out (F-RTO, RFC 5682) queues behind the data that timed out, and would block the others: if
     /// there is another subflow, that one carries it.
-    fn would_hold_up(&self, i: SubflowIdx) -> bool {
+    pub(in crate::conn) fn would_hold_up(&self, i: SubflowIdx) -> bool {
         let another = |sf: &Subflow| sf.is_active() && !sf.tcp.judges_time_out();
         self[i].tcp.judges_time_out() && self.iter().any(another)
     }
@@ -176,147 +289,31 @@ impl Conn {
     /// Builds the views for `bytes` of new data, or of a reinjection. If no subflow has room, which is how most polls end, nothing else
     /// matters: no view is valid.
     pub(in crate::conn) fn look(&mut self, bytes: u64, again: Option<&Reinjection>, cx: &Cx<'_>) {
-        let offer = self.offer_anywhere(bytes, again.is_some());
-        let first = self
-            .subflows
-            .indices()
-            .find_map(|i| match self.room(i, &offer, cx) {
+        let offer = self.offers().offer_anywhere(bytes, again.is_some());
+        let first = self.subflows.indices().find_map(|i| {
+            match self.offers().room(&self.schedule, i, &offer, cx.now) {
                 0 => None,
                 some => Some((i, some)),
-            });
+            }
+        });
         self.schedule.in_view = 0;
         let Some((first, some)) = first else { return };
-        self.begin_views();
+        let space = self
+            .subflows
+            .option_space(&self.opts, self.level, &self.fallback);
+        self.schedule.begin_views(space, self.subflows.len());
+        let home = self.handshake.first.local.ip();
         for i in self.subflows.indices() {
             let room = match i.cmp(&first) {
                 Ordering::Less => 0,
                 Ordering::Equal => some,
-                Ordering::Greater => self.room(i, &offer, cx),
+                Ordering::Greater => self.offers().room(&self.schedule, i, &offer, cx.now),
             };
-            self.view(i, room);
+            self.schedule.view(&mut self.subflows, home, i, room);
         }
         if let Some(silent) = again.and_then(|part| part.avoid) {
             shun_queues(self.schedule.seen(), silent);
         }
-    }
-
-    /// Bytes that a subflow would send now of what is offered to any. What it would refuse to send is not offered to the scheduler: a path with a few
-    /// bytes of room must not hold back the others.
-    fn room(&self, i: SubflowIdx, offer: &Offer, cx: &Cx<'_>) -> u32 {
-        let sf = &self.subflows[i];
-        let congested = sf.tcp.is_congested(offer.available, offer.option_space);
-        let can_send = || sf.tcp.can_send_new(cx.now, &self.offer_on(i, offer));
-        debug_assert!(!congested || can_send() == 0, "it could send");
-        let is_full = self.schedule.full.contains(&sf.endpoint.iface);
-        if congested || !sf.carries_data() || is_full || self.subflows.would_hold_up(i) {
-            return 0;
-        }
-        can_send()
-    }
-
-    /// Prepares the views of all subflows, for `view` to update.
-    fn begin_views(&mut self) {
-        let (space, count) = (
-            self.subflows
-                .option_space(&self.opts, self.level, &self.fallback),
-            self.subflows.len(),
-        );
-        let schedule = &mut self.schedule;
-        if schedule.option_space != space {
-            schedule.option_space = space;
-            schedule.views.clear();
-        }
-        schedule.views.truncate(count);
-        schedule.in_view = count;
-    }
-
-    /// Updates a subflow's view, with room for `can_send`. Most of it comes from the TCP state machine, and stays as it was while others
-    /// send and are acknowledged.
-    fn view(&mut self, i: SubflowIdx, can_send: u32) {
-        let changed = self.subflows[i].tcp.take_changed();
-        let id = self.subflows[i].id();
-        match self.schedule.views.get(i.0) {
-            Some(view) if view.subflow == id && !changed => {}
-            Some(_) => self.schedule.views[i.0] = self.measure(i),
-            None => {
-                let view = self.measure(i);
-                self.schedule.views.push(view);
-            }
-        }
-        let (sf, view) = (&self.subflows[i], &mut self.schedule.views[i.0]);
-        view.duplicates = sf.maps.duplicates.bytes();
-        view.room = Room::of(can_send);
-        let tier = Tier::of(sf.is_potentially_failed(), sf.is_backup());
-        view.tier = sf.carries_data().then_some(tier);
-    }
-
-    /// The cached part of a subflow's view; the other fields are those of a full subflow.
-    fn measure(&self, i: SubflowIdx) -> PathView {
-        let sf = &self.subflows[i];
-        let (cwnd, inflight) = (sf.tcp.cwnd(), sf.tcp.inflight());
-        let pace = self.subflows.pace(i);
-        let delivery = delivery(&pace, inflight);
-        let data_ack_delay = sf.reinjection.data_ack_delay.get();
-        let known = |rate: &Rate| *rate > Rate::ZERO;
-        PathView {
-            subflow: sf.id(),
-            tier: None,
-            home: sf.endpoint.tuple.local.ip() == self.handshake.first.local.ip(),
-            rtt: RttView {
-                srtt: sf.tcp.srtt().map(|srtt| srtt + data_ack_delay),
-                rttvar: sf.tcp.rttvar(),
-                rto: sf.tcp.rto(),
-            },
-            expected_delivery: delivery.queued + data_ack_delay,
-            base_delay: delivery.empty + data_ack_delay,
-            rates: RatesView {
-                sustained: sf.tcp.sustained_rate().filter(known),
-                drain: pace.drain().filter(known),
-            },
-            cwnd: CwndView {
-                bytes: cwnd,
-                room: cwnd.saturating_sub(inflight),
-                slow_start: pace.slow_start,
-                unproven: sf.tcp.is_unproven() && !pace.is_full(),
-            },
-            inflight,
-            oldest: sf.tcp.head_sent_at().filter(|_| !sf.tcp.in_recovery()),
-            duplicates: 0,
-            peer_window: sf.tcp.peer_window_field_scaled(),
-            room: Room::Full,
-            mss: sf.tcp.data_mss(self.schedule.option_space),
-        }
-    }
-    /// Picks the subflow for `bytes`, except those where new data would be late.
-    pub(in crate::conn) fn pick_guarded(
-        &mut self,
-        bytes: u64,
-        purpose: Purpose,
-        cx: &mut Cx<'_>,
-    ) -> Choice {
-        if purpose == Purpose::Fresh && is_guarded(&self.opts) {
-            // A writer with little to send fills no window.
-            if self.send.is_busy() {
-                hold_back(self.schedule.seen(), self.send.window());
-            }
-            if !self.send.writer_has_more {
-                let queued = self.send.end().since(self.send.next());
-                leave_to_quicker(self.schedule.seen(), queued, self.send.window(), cx.now);
-            }
-        }
-        self.pick(bytes, purpose, cx)
-    }
-
-    /// Picks the subflow for `bytes`. The views must be up to date.
-    pub(crate) fn pick(&mut self, bytes: u64, purpose: Purpose, cx: &mut Cx<'_>) -> Choice {
-        let need = self.send.need(&self.schedule, bytes, purpose);
-        let scheduler = self.opts.scheduler;
-        let views = self.schedule.seen();
-        let choice = scheduler.pick(views, need);
-        let held_back = choice == Choice::Wait && views.iter().any(|view| view.room.is_open());
-        self.schedule.history = scheduler.remember(views, need);
-        cx.count.scheduler_waited += u64::from(held_back);
-        choice
     }
 
     /// What to duplicate now that no new data can be sent, if the scheduler is redundant.
@@ -325,13 +322,23 @@ impl Conn {
         if !self.opts.scheduler.duplicates() || alone {
             return None;
         }
-        self.begin_views();
+        let space = self
+            .subflows
+            .option_space(&self.opts, self.level, &self.fallback);
+        self.schedule.begin_views(space, self.subflows.len());
+        let home = self.handshake.first.local.ip();
         let mut without = SubflowSet::EMPTY;
         for i in self.subflows.indices() {
             // The search costs more the more is in flight: only where there is room for a duplicate.
             let sf = &self.subflows[i];
             let may = may_duplicate(sf.maps.duplicates.bytes(), sf.tcp.cwnd());
-            let has_room = may && self.room(i, &self.offer_anywhere(u64::MAX, true), cx) > 0;
+            let has_room = may
+                && self.offers().room(
+                    &self.schedule,
+                    i,
+                    &self.offers().offer_anywhere(u64::MAX, true),
+                    cx.now,
+                ) > 0;
             let part = if has_room {
                 self.subflows.duplicate_for(&self.send, i)
             } else {
@@ -340,16 +347,27 @@ impl Conn {
             let room = match &part {
                 Some(part) => {
                     let bytes = part.end.since(part.start);
-                    self.room(i, &self.offer_anywhere(bytes, true), cx)
+                    self.offers().room(
+                        &self.schedule,
+                        i,
+                        &self.offers().offer_anywhere(bytes, true),
+                        cx.now,
+                    )
                 }
                 None => 0,
             };
             if part.is_none() {
                 without.insert(self.subflows[i].id());
             }
-            self.view(i, room);
+            self.schedule.view(&mut self.subflows, home, i, room);
         }
-        match self.pick(u64::MAX, Purpose::Duplicate(without), cx) {
+        match self.schedule.pick(
+            &self.send,
+            &self.opts,
+            u64::MAX,
+            Purpose::Duplicate(without),
+            cx,
+        ) {
             Choice::Send(on) => {
                 let part = self
                     .subflows

@@ -6,7 +6,7 @@
 
 use core::ops::Range;
 
-use manypath_tcp::time::Duration;
+use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::units::Rate;
 use manypath_wire::seq::Ssn;
 
@@ -221,6 +221,21 @@ struct Candidate {
     bytes: u64,
 }
 
+impl Subflow {
+    /// Its speed estimates.
+    pub(in crate::conn) fn pace(&self) -> Pace {
+        let tcp = &self.tcp;
+        Pace {
+            round_trip: tcp.latest_rtt().unwrap_or(Duration::ZERO),
+            base: tcp.min_rtt().unwrap_or(Duration::ZERO),
+            flight: tcp.max_inflight(),
+            rate: tcp.peak_rate(),
+            mss: tcp.mss(),
+            slow_start: tcp.in_slow_start(),
+        }
+    }
+}
+
 impl Subflows {
     /// Undoes the penalty of the only working subflow, which blocks no other. Potentially failed ones may work.
     pub(in crate::conn) fn undo_last_penalty(&mut self) {
@@ -241,23 +256,10 @@ impl Subflows {
         send.end().since(send.next()) > sendable && sendable < u64::from(mss().unwrap_or(0))
     }
 
-    /// Speed estimates of a subflow.
-    pub(in crate::conn) fn pace(&self, i: SubflowIdx) -> Pace {
-        let tcp = &self[i].tcp;
-        Pace {
-            round_trip: tcp.latest_rtt().unwrap_or(Duration::ZERO),
-            base: tcp.min_rtt().unwrap_or(Duration::ZERO),
-            flight: tcp.max_inflight(),
-            rate: tcp.peak_rate(),
-            mss: tcp.mss(),
-            slow_start: tcp.in_slow_start(),
-        }
-    }
-
     /// Time until what is sent on a subflow now has its Data ACK.
     pub(crate) fn delivery(&self, i: SubflowIdx) -> Duration {
         let sf = &self[i];
-        delivery(&self.pace(i), sf.tcp.inflight()).queued + sf.reinjection.data_ack_delay.get()
+        delivery(&self[i].pace(), sf.tcp.inflight()).queued + sf.reinjection.data_ack_delay.get()
     }
 
     /// Two subflows are between the same addresses, whatever the ports: a responder sees them differ in the peer's.
@@ -318,6 +320,80 @@ impl Subflows {
             limit,
         }
     }
+
+    /// The oldest part of the stream in flight on a slower subflow, not reinjected before, that would arrive sooner if the fastest subflow
+    /// with room reinjected it.
+    fn next_reinjected(
+        &self,
+        send: &SendQueue,
+        stall: Stall,
+        now: Instant,
+        can_resend: impl Fn(SubflowIdx) -> bool,
+    ) -> Option<Candidate> {
+        let quickest = self
+            .indices()
+            .filter(|&i| self[i].is_active() && !self[i].is_backup())
+            .filter(|&i| self[i].tcp.srtt().is_some())
+            .map(|i| (self.delivery(i), i))
+            .filter(|&(_, i)| can_resend(i))
+            .min()?;
+        let (repeated, carrier) = quickest;
+        let una = send.una();
+        let mut found: Option<(SubflowIdx, Offset, u64)> = None;
+        for (i, sf) in self.each() {
+            // Between the same addresses both are presumed to share a queue, and one seems faster for having been measured earlier. When
+            // perhaps nothing waits for the data, reinjecting only lengthens that queue.
+            let in_one_queue = stall == Stall::Pause && self.in_one_queue(i, carrier);
+            if i == carrier || !sf.is_active() || in_one_queue {
+                continue;
+            }
+            let from = sf.reinjection.opportunistic_to.max(una);
+            let behind = |m: &&TxMapping| m.at + u64::from(m.len) > from;
+            let parts = sf.maps.tx.iter().take(MOST_LOOKED_AT).filter(behind);
+            let own = &self[carrier].maps.tx;
+            let elsewhere = |m: &&TxMapping| !carries(own, m.at.max(from));
+            let Some(m) = parts.take(MOST_COMPARED).find(elsewhere) else {
+                continue;
+            };
+            let at = m.at.max(from);
+            if found.is_none_or(|(_, best, _)| at < best) {
+                found = Some((i, at, (m.at + u64::from(m.len)).since(at)));
+            }
+        }
+        if let Some((before, i, part)) = self.first_behind_a_proxy(send, carrier) {
+            if found.is_none_or(|(_, best, _)| part.start < best) {
+                return helps(stall, before, repeated).then(|| Candidate {
+                    holder: i,
+                    carrier: self[carrier].id(),
+                    from: part.start,
+                    bytes: part.end - part.start,
+                });
+            }
+        }
+        let (holder, at, bytes) = found?;
+        let tcp = &self[holder].tcp;
+        let flight = u64::from(tcp.snd_nxt_ssn().since(tcp.snd_una_ssn()));
+        let oldest = self[holder]
+            .maps
+            .tx
+            .iter()
+            .find(|m| m.at + u64::from(m.len) > at);
+        let ahead = oldest.map_or(flight, |m| u64::from(m.end().since(tcp.snd_una_ssn())));
+        let delivery = self.delivery(holder);
+        let carried = remaining(delivery, ahead, flight, tcp.in_recovery());
+        let sent = tcp.head_sent_at();
+        let waited = sent.map_or(Duration::ZERO, |sent| now.since(sent));
+        let round_trip = tcp.latest_rtt().unwrap_or(Duration::ZERO);
+        // What was sent behind a queue that has drained since waited for that queue.
+        let usual = delivery.max(round_trip) + delivery;
+        let carried = if_overdue(carried, waited, usual, tcp.rto());
+        helps(stall, carried, repeated).then(|| Candidate {
+            holder,
+            carrier: self[carrier].id(),
+            from: at,
+            bytes,
+        })
+    }
 }
 
 impl Conn {
@@ -332,7 +408,12 @@ impl Conn {
         if stall == Stall::None || !self.level.is_multipath() {
             return Progress::Nothing;
         }
-        let Some(rescue) = self.next_reinjected(stall, cx) else {
+        let Some(rescue) = self
+            .subflows
+            .next_reinjected(&self.send, stall, cx.now, |i| {
+                self.offers().can_resend(i, cx.now)
+            })
+        else {
             return Progress::Nothing;
         };
         if on.penalise && stall == Stall::Full {
@@ -359,79 +440,6 @@ impl Conn {
             cx.count.opportunistic_bytes += bytes;
         }
         sent
-    }
-
-    /// The oldest part of the stream in flight on a slower subflow, not reinjected before, that would arrive sooner if the fastest subflow
-    /// with room reinjected it.
-    fn next_reinjected(&self, stall: Stall, cx: &Cx<'_>) -> Option<Candidate> {
-        let quickest = self
-            .subflows
-            .indices()
-            .filter(|&i| self.subflows[i].is_active() && !self.subflows[i].is_backup())
-            .filter(|&i| self.subflows[i].tcp.srtt().is_some())
-            .map(|i| (self.subflows.delivery(i), i))
-            .filter(|&(_, i)| {
-                let mss = u64::from(self.subflows[i].tcp.mss());
-                let offer = self.offer(i, mss, true);
-                self.subflows[i].tcp.can_send_new(cx.now, &offer) > 0
-            })
-            .min()?;
-        let (repeated, carrier) = quickest;
-        let una = self.send.una();
-        let mut found: Option<(SubflowIdx, Offset, u64)> = None;
-        for (i, sf) in self.subflows.each() {
-            // Between the same addresses both are presumed to share a queue, and one seems faster for having been measured earlier. When
-            // perhaps nothing waits for the data, reinjecting only lengthens that queue.
-            let in_one_queue = stall == Stall::Pause && self.subflows.in_one_queue(i, carrier);
-            if i == carrier || !sf.is_active() || in_one_queue {
-                continue;
-            }
-            let from = sf.reinjection.opportunistic_to.max(una);
-            let behind = |m: &&TxMapping| m.at + u64::from(m.len) > from;
-            let parts = sf.maps.tx.iter().take(MOST_LOOKED_AT).filter(behind);
-            let own = &self.subflows[carrier].maps.tx;
-            let elsewhere = |m: &&TxMapping| !carries(own, m.at.max(from));
-            let Some(m) = parts.take(MOST_COMPARED).find(elsewhere) else {
-                continue;
-            };
-            let at = m.at.max(from);
-            if found.is_none_or(|(_, best, _)| at < best) {
-                found = Some((i, at, (m.at + u64::from(m.len)).since(at)));
-            }
-        }
-        if let Some((before, i, part)) = self.subflows.first_behind_a_proxy(&self.send, carrier) {
-            if found.is_none_or(|(_, best, _)| part.start < best) {
-                return helps(stall, before, repeated).then(|| Candidate {
-                    holder: i,
-                    carrier: self.subflows[carrier].id(),
-                    from: part.start,
-                    bytes: part.end - part.start,
-                });
-            }
-        }
-        let (holder, at, bytes) = found?;
-        let tcp = &self.subflows[holder].tcp;
-        let flight = u64::from(tcp.snd_nxt_ssn().since(tcp.snd_una_ssn()));
-        let oldest = self.subflows[holder]
-            .maps
-            .tx
-            .iter()
-            .find(|m| m.at + u64::from(m.len) > at);
-        let ahead = oldest.map_or(flight, |m| u64::from(m.end().since(tcp.snd_una_ssn())));
-        let delivery = self.subflows.delivery(holder);
-        let carried = remaining(delivery, ahead, flight, tcp.in_recovery());
-        let sent = tcp.head_sent_at();
-        let waited = sent.map_or(Duration::ZERO, |sent| cx.now.since(sent));
-        let round_trip = tcp.latest_rtt().unwrap_or(Duration::ZERO);
-        // What was sent behind a queue that has drained since waited for that queue.
-        let usual = delivery.max(round_trip) + delivery;
-        let carried = if_overdue(carried, waited, usual, tcp.rto());
-        helps(stall, carried, repeated).then(|| Candidate {
-            holder,
-            carrier: self.subflows[carrier].id(),
-            from: at,
-            bytes,
-        })
     }
 }
 

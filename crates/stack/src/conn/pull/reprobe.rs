@@ -7,9 +7,11 @@
 
 use manypath_tcp::time::{Duration, Instant};
 
-use crate::conn::Conn;
+use crate::api::ConnOptions;
 use crate::conn::pull::path_view::Duplicate;
+use crate::conn::pull::path_view::Schedule;
 use crate::conn::pull::path_view::is_guarded;
+use crate::conn::send::flight::Flight;
 use crate::conn::subflow::Subflow;
 use crate::conn::types::Cx;
 
@@ -33,23 +35,28 @@ fn has_rested(sf: &Subflow, now: Instant) -> bool {
     sf.is_active() && !sf.is_backup() && sf.tcp.rests(now).is_some_and(enough)
 }
 
-impl Conn {
+impl Schedule {
     /// What to duplicate on an idle subflow, if one has been idle long enough while the others were busy.
-    pub(in crate::conn) fn next_reprobe(&mut self, cx: &Cx<'_>) -> Option<Duplicate> {
-        if !self.schedule.looks_for_rest(cx.now, LOOK) || self.subflows.len() < 2 {
+    pub(in crate::conn) fn next_reprobe(
+        &mut self,
+        flight: &mut Flight<'_>,
+        opts: &ConnOptions,
+        cx: &Cx<'_>,
+    ) -> Option<Duplicate> {
+        if !self.looks_for_rest(cx.now, LOOK) || flight.subflows.len() < 2 {
             return None;
         }
-        if !is_guarded(&self.opts) || !self.level.is_multipath() || !self.send.is_busy() {
+        if !is_guarded(opts) || !flight.level.is_multipath() || !flight.send.is_busy() {
             return None;
         }
         let rested = |sf: &Subflow| has_rested(sf, cx.now);
-        let i = self.subflows.position(rested)?;
-        let part = self.subflows.duplicate_for(&self.send, i)?;
-        let sf = &mut self.subflows[i];
+        let i = flight.subflows.position(rested)?;
+        let part = flight.subflows.duplicate_for(flight.send, i)?;
+        let sf = &mut flight.subflows[i];
         sf.tcp.forget_path();
         sf.reinjection.reprobes = sf.reinjection.reprobes.saturating_add(1);
         let on = sf.id();
-        self.subflows.refresh_sample(i);
+        flight.subflows.refresh_sample(i);
         Some(Duplicate {
             on,
             at: part.start,

@@ -10,16 +10,15 @@ use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::units::Rate;
 
 use crate::api::ConnOptions;
-use crate::conn::Conn;
+use crate::conn::subflow::Subflow;
 use crate::conn::subflow::table::Subflows;
-use crate::conn::types::Cx;
 
 /// Initial window and buffer: room for the first round trips of several subflows, and enough for the rate to double for some rounds before
 /// anything is measured.
 pub(crate) const FIRST: u32 = 256 * 1024;
 
 /// The shortest interval over which arrivals are counted: timestamps tick in milliseconds, and bursts are no rate.
-const SHORTEST: Duration = Duration::from_millis(2);
+pub(in crate::conn) const SHORTEST: Duration = Duration::from_millis(2);
 
 /// The buffer that keeps all paths busy while one of them recovers a loss. Pure.
 pub(crate) fn needed(rate: Rate, longest: Duration) -> u64 {
@@ -42,8 +41,8 @@ pub(crate) fn grown(
 /// The receiver's arrival count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrivals {
-    since: Instant,
-    bytes: u64,
+    pub(in crate::conn) since: Instant,
+    pub(in crate::conn) bytes: u64,
 }
 
 impl Arrivals {
@@ -57,9 +56,18 @@ impl Arrivals {
 
 impl Subflows {
     /// RTTs of the subflows that carry data, as far as known.
-    fn round_trips(&self) -> impl Iterator<Item = Duration> + '_ {
+    pub(in crate::conn) fn round_trips(&self) -> impl Iterator<Item = Duration> + '_ {
         let carrying = self.iter().filter(|sf| sf.carries_data());
         carrying.filter_map(|sf| sf.tcp.recv_rtt().max(sf.tcp.srtt()))
+    }
+
+    /// The send buffer that their windows need.
+    pub(in crate::conn) fn send_buffer_needed(&self) -> u64 {
+        let carrying = || self.iter().filter(|sf| sf.carries_data());
+        let rate: u64 = carrying().map(Subflow::rate).sum();
+        let longest = carrying().filter_map(|sf| sf.tcp.srtt()).max();
+        let longest = longest.unwrap_or(Duration::ZERO);
+        needed(Rate::from_bytes_per_sec(rate), longest)
     }
 }
 
@@ -68,48 +76,6 @@ pub(in crate::conn) fn first_window(opts: &ConnOptions) -> u32 {
     match opts.mechanisms.autotune {
         true => opts.recv_buffer.min(FIRST),
         false => opts.recv_buffer,
-    }
-}
-
-impl Conn {
-    /// Payload arrived on some subflow.
-    pub(crate) fn note_arrival(&mut self, bytes: usize, cx: &mut Cx<'_>) {
-        let most = self.opts.recv_buffer;
-        if !self.opts.mechanisms.autotune || self.recv.capacity() >= most {
-            return;
-        }
-        self.limits.arrivals.bytes += bytes as u64;
-        let interval = cx.now.since(self.limits.arrivals.since);
-        if interval < SHORTEST || interval < self.subflows.round_trips().min().unwrap_or(SHORTEST) {
-            return;
-        }
-        let longest = self.subflows.round_trips().max().unwrap_or(Duration::ZERO);
-        let now = self.recv.capacity();
-        // Until the application accepts the connection its window stays small.
-        let wanted = match self.limits.accepted {
-            true => grown(now, self.limits.arrivals.bytes, interval, longest, most),
-            false => now,
-        };
-        let size = wanted.min(self.limits.window_permitted).max(now);
-        cx.count.recv_buffer_limited += u64::from(size < wanted);
-        if size > now {
-            self.recv.set_capacity(size);
-            cx.count.recv_buffer_grown += 1;
-        }
-        self.limits.arrivals = Arrivals::new(cx.now);
-    }
-
-    /// Sets the send buffer to what the subflows' windows need.
-    pub(crate) fn tune_send_buffer(&mut self) {
-        if !self.opts.mechanisms.autotune {
-            return;
-        }
-        let carrying = || self.subflows.iter().filter(|sf| sf.carries_data());
-        let rate: u64 = carrying().map(crate::conn::Subflow::rate).sum();
-        let longest = carrying().filter_map(|sf| sf.tcp.srtt()).max();
-        let longest = longest.unwrap_or(Duration::ZERO);
-        self.send
-            .tune(needed(Rate::from_bytes_per_sec(rate), longest));
     }
 }
 

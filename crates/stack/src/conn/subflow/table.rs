@@ -85,7 +85,7 @@ impl Subflows {
         self.list.len()
     }
 
-    pub(in crate::conn) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 

@@ -1,6 +1,7 @@
 //! Where the infinite mapping begins after a checksum failure, and which subflow may continue (RFC 8684 section 3.7).
 
 use super::*;
+use crate::api::FallbackCause;
 use crate::conn::subflow::liveness::Uplink;
 use crate::conn::tests::{Bench, at};
 use crate::ids::SubflowId;

@@ -140,7 +140,11 @@ fn an_infinite_mapping_continues_what_is_here_or_skips_something() {
         let mut bench = Bench::new(1, true);
         bench.receive(b"hello");
         let option = mapping(&bench);
-        let found = bench.conn.skips_something(FIRST, &option, at_six);
+        let conn = &bench.conn;
+        let (numbers, recv, subflows) = (&conn.numbers, &conn.recv, &conn.subflows);
+        let found = conn
+            .fallback
+            .skips_something(numbers, recv, subflows, FIRST, &option, at_six);
         assert_eq!(found, skips, "{name}");
     }
 }

@@ -3,6 +3,7 @@
 use manypath_wire::seq::Ssn;
 
 use super::*;
+use crate::conn::pipeline::offer::longest_burst;
 use crate::conn::tests::{Bench, at};
 
 const FIRST: SubflowIdx = SubflowIdx::FIRST;
@@ -19,7 +20,7 @@ fn mapping(ssn: u32, position: u64, len: u16, fin: bool) -> TxMapping {
 
 /// A plan of the first subflow for new data.
 fn plan(bench: &mut Bench, bytes: u64) -> Plan {
-    let offer = bench.conn.offer(FIRST, bytes, false);
+    let offer = bench.conn.offers().offer(FIRST, bytes, false);
     match bench.conn.subflows[FIRST].tcp.decide(bench.now, &offer) {
         Decision::Send(plan) => plan,
         Decision::Idle => panic!("there is data to send"),
@@ -83,6 +84,7 @@ fn new_data_comes_from_where_it_was_offered() {
     let plan = plan(&mut bench, 5_000);
     let (settled, source) = bench
         .conn
+        .offers()
         .settle(FIRST, plan, Source::New(at(0)))
         .expect("it has a source");
     assert_eq!((settled, source), (plan, Source::New(at(0))));
@@ -118,7 +120,7 @@ fn a_retransmission_ends_with_the_mapping_of_its_first_byte() {
             len,
             ..sent
         };
-        let found = bench.conn.settle(FIRST, again, Source::Empty);
+        let found = bench.conn.offers().settle(FIRST, again, Source::Empty);
         let (settled, source) = found.expect("it is mapped");
         assert_eq!((settled.len, source), (left, Source::Mapped(from)), "{ssn}");
     }
@@ -149,7 +151,7 @@ fn a_fin_of_a_subflow_waits_for_nothing_but_the_final_byte() {
     for (finish, ready) in [(false, false), (true, true)] {
         let mut bench = Bench::new(1, true);
         bench.conn.subflows[FIRST].closing.finish = finish;
-        assert_eq!(bench.conn.fin_ready(FIRST), ready);
+        assert_eq!(bench.conn.offers().fin_ready(FIRST), ready);
     }
 }
 
