@@ -18,7 +18,6 @@ use crate::conn::dss::offset::Offset;
 use crate::conn::dss::reset_reason::interference;
 use crate::conn::fallback::decide::{Event, Failed, Place};
 use crate::conn::fallback::{ChecksumFailure, Fallback};
-use crate::conn::handshake::Keys;
 use crate::conn::recv::queue::ReceiveQueue;
 use crate::conn::send::flight::Flight;
 use crate::conn::send::queue::SendQueue;
@@ -301,21 +300,19 @@ impl Flight<'_> {
     /// missing here. // rfc8684:B14
     pub(in crate::conn) fn repeated_infinite(
         &self,
-        keys: &Keys,
         recv: &ReceiveQueue,
         i: SubflowIdx,
         seg: &Segment<'_>,
     ) -> Option<Mapping> {
         let mapping = seg.options.mptcp.dss().and_then(|dss| dss.mapping);
         let mapping = mapping.filter(Mapping::is_infinite)?;
-        let known = keys.remote.is_some() && self.level.is_multipath();
         let (subflows, sf) = (&*self.subflows, &self.subflows[i]);
         let whole = !sf.drops()
             && !subflows.has_gaps(recv, i)
             && subflows.is_contiguous(self.send, i)
             && subflows.is_certainly_alone(i);
         let acks = sf.tcp.acks_what_was_sent(seg.header.ack);
-        (known && acks && whole).then_some(mapping)
+        (self.level.is_multipath() && acks && whole).then_some(mapping)
     }
 }
 

@@ -171,10 +171,9 @@ impl Conn {
         } else if outcome.acceptable() {
             self.subflows.on_peer_alive(i, cx);
         }
-        if outcome.verdict == Verdict::OldDuplicate {
-            let keys = &self.handshake.keys;
+        if outcome.verdict == Verdict::OldDuplicate && self.handshake.keys.remote.is_some() {
             let flight = Flight::new(&mut self.subflows, &mut self.send, self.level);
-            if let Some(mapping) = flight.repeated_infinite(keys, &self.recv, i, seg) {
+            if let Some(mapping) = flight.repeated_infinite(&self.recv, i, seg) {
                 self.on_infinite(i, &mapping, cx);
             }
         }

@@ -57,6 +57,7 @@ impl SendQueue {
 
 impl Offers<'_> {
     /// The last byte has to signal the fallback, before the FIN.
+    #[inline]
     pub(in crate::conn) fn owes_final_byte(&self) -> bool {
         let known = self.keys.remote.is_some();
         self.fallback
@@ -64,17 +65,20 @@ impl Offers<'_> {
     }
 
     /// The subflow can send its FIN now.
+    #[inline]
     pub(crate) fn fin_ready(&self, i: SubflowIdx) -> bool {
         let sf = &self.subflows[i];
         sf.closing.finish && !sf.tcp.fin_sent() && !self.owes_final_byte()
     }
 
     /// What a subflow may send now of `available` bytes of the stream; `again`: they were sent before.
+    #[inline]
     pub(in crate::conn) fn offer(&self, i: SubflowIdx, available: u64, again: bool) -> Offer {
         self.offer_on(i, &self.offer_anywhere(available, again))
     }
 
     /// What is offered to this subflow of what is offered to any.
+    #[inline]
     pub(in crate::conn) fn offer_on(&self, i: SubflowIdx, any: &Offer) -> Offer {
         let sf = &self.subflows[i];
         Offer {
@@ -132,6 +136,7 @@ impl Offers<'_> {
     }
 
     /// Determines where a plan's payload comes from and shortens it to one mapping.
+    #[inline]
     pub(in crate::conn) fn settle(
         &self,
         i: SubflowIdx,

@@ -17,6 +17,7 @@ use crate::conn::handshake::Handshake;
 use crate::conn::level::Level;
 use crate::conn::pipeline::packet;
 use crate::conn::pull::path_view::Schedule;
+use crate::conn::pull::reprobe::LOOK;
 use crate::conn::pull::source::{Progress, Source};
 use crate::conn::recv::queue::ReceiveQueue;
 use crate::conn::send::flight::Flight;
@@ -160,6 +161,7 @@ impl Subflows {
     }
 
     /// Writes headers and payload into a slot of the device. False: no slot.
+    #[inline]
     fn put(
         &self,
         numbers: &Numbers,
@@ -286,12 +288,13 @@ impl Conn {
             return Progress::Nothing;
         }
         self.send.note_schedule(&mut self.schedule);
-        let flight = &mut Flight::new(&mut self.subflows, &mut self.send, self.level);
-        let trial = self.schedule.next_reprobe(flight, &self.opts, cx);
-        if let Some(copy) = trial {
-            let source = Source::Duplicated(copy.at);
-            if self.send_on(copy.on, copy.bytes, source, slots, cx) == Progress::Sent {
-                return Progress::Sent;
+        if self.schedule.looks_for_rest(cx.now, LOOK) {
+            let flight = &mut Flight::new(&mut self.subflows, &mut self.send, self.level);
+            if let Some(copy) = self.schedule.next_reprobe(flight, &self.opts, cx) {
+                let source = Source::Duplicated(copy.at);
+                if self.send_on(copy.on, copy.bytes, source, slots, cx) == Progress::Sent {
+                    return Progress::Sent;
+                }
             }
         }
         let reinjection = self

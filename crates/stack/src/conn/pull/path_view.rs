@@ -289,13 +289,13 @@ impl Conn {
     /// Builds the views for `bytes` of new data, or of a reinjection. If no subflow has room, which is how most polls end, nothing else
     /// matters: no view is valid.
     pub(in crate::conn) fn look(&mut self, bytes: u64, again: Option<&Reinjection>, cx: &Cx<'_>) {
-        let offer = self.offers().offer_anywhere(bytes, again.is_some());
-        let first = self.subflows.indices().find_map(|i| {
-            match self.offers().room(&self.schedule, i, &offer, cx.now) {
-                0 => None,
-                some => Some((i, some)),
-            }
-        });
+        let offers = self.offers();
+        let offer = offers.offer_anywhere(bytes, again.is_some());
+        let room = |i| match offers.room(&self.schedule, i, &offer, cx.now) {
+            0 => None,
+            some => Some((i, some)),
+        };
+        let first = self.subflows.indices().find_map(room);
         self.schedule.in_view = 0;
         let Some((first, some)) = first else { return };
         let space = self

@@ -22,7 +22,7 @@ const RESTED: Duration = Duration::from_secs(10);
 const DOUBLINGS: u32 = 3;
 
 /// Interval between searches for idle subflows.
-const LOOK: Duration = Duration::from_secs(1);
+pub(in crate::conn) const LOOK: Duration = Duration::from_secs(1);
 
 /// Idle time before the next reprobe, after so many. Pure.
 fn long_enough(reprobes: u32) -> Duration {
@@ -36,14 +36,14 @@ fn has_rested(sf: &Subflow, now: Instant) -> bool {
 }
 
 impl Schedule {
-    /// What to duplicate on an idle subflow, if one has been idle long enough while the others were busy.
+    /// What to duplicate on an idle subflow, if one has been idle long enough while the others were busy. Asked once per [`LOOK`].
     pub(in crate::conn) fn next_reprobe(
         &mut self,
         flight: &mut Flight<'_>,
         opts: &ConnOptions,
         cx: &Cx<'_>,
     ) -> Option<Duplicate> {
-        if !self.looks_for_rest(cx.now, LOOK) || flight.subflows.len() < 2 {
+        if flight.subflows.len() < 2 {
             return None;
         }
         if !is_guarded(opts) || !flight.level.is_multipath() || !flight.send.is_busy() {
