@@ -70,6 +70,13 @@ pub struct ConnOptions {
     pub max_subflows: u16,
 }
 
+impl ConnOptions {
+    /// Subflows on which new data would hold up the others are excluded.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.mechanisms.guard && self.scheduler == Scheduler::Guarded
+    }
+}
+
 impl Default for ConnOptions {
     fn default() -> Self {
         Self {

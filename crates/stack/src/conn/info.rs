@@ -25,7 +25,7 @@ impl Subflows {
     }
 
     /// The subflow that carries the oldest byte without Data ACK.
-    fn held_up_by(&self, send: &SendQueue) -> Option<SubflowId> {
+    pub(in crate::conn) fn held_up_by(&self, send: &SendQueue) -> Option<SubflowId> {
         let una = send.una();
         let carries = |sf: &&Subflow| {
             sf.maps

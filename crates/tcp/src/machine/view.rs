@@ -127,6 +127,12 @@ impl Machine {
         self.send.loss.timing().rtt().srtt()
     }
 
+    /// The same for somebody who compares paths: what was measured before the path rested ages, down to the smallest recent one, until
+    /// something is measured again. A path that is left alone because it had a queue is never measured without one otherwise.
+    pub fn aged_srtt(&self, now: Instant) -> Option<Duration> {
+        self.send.loss.aged_srtt(now)
+    }
+
     /// Variation of the round-trip time; zero before the first measurement.
     pub fn rttvar(&self) -> Duration {
         self.send.loss.timing().rtt().rttvar()

@@ -307,7 +307,11 @@ impl Conn {
             }
             None => {
                 let source = Source::New(self.send.next());
-                (self.send.sendable(), Purpose::Fresh, source)
+                (
+                    self.subflows.sendable(&self.opts, &self.send),
+                    Purpose::Fresh,
+                    source,
+                )
             }
         };
         if bytes == 0 {
@@ -329,8 +333,13 @@ impl Conn {
         {
             Choice::Send(id) => self.send_on(id, bytes, source, slots, cx),
             // A reinjection that no subflow can take must not hold back new data.
-            Choice::Wait if reinjection.is_some() && self.send.sendable() > 0 => {
-                let (at, bytes) = (self.send.next(), self.send.sendable());
+            Choice::Wait
+                if reinjection.is_some() && self.subflows.sendable(&self.opts, &self.send) > 0 =>
+            {
+                let (at, bytes) = (
+                    self.send.next(),
+                    self.subflows.sendable(&self.opts, &self.send),
+                );
                 match self
                     .schedule
                     .pick_guarded(&self.send, &self.opts, bytes, Purpose::Fresh, cx)

@@ -17,8 +17,8 @@ use crate::conn::subflow::table::Subflows;
 use crate::conn::types::{Cx, SubflowIdx};
 use crate::ids::{SubflowId, SubflowSet};
 use crate::sched::{
-    Choice, CwndView, History, Need, PathView, Purpose, RatesView, Room, RttView, Scheduler, Tier,
-    hold_back, leave_to_quicker, may_duplicate, shun_queues,
+    Choice, CwndView, History, Need, PathView, Purpose, RatesView, Room, RttView, Tier, hold_back,
+    leave_to_quicker, may_duplicate, shun_queues,
 };
 
 /// Scheduler state of a connection.
@@ -147,7 +147,14 @@ impl Schedule {
 
     /// Updates a subflow's view, with room for `can_send`. Most of it comes from the TCP state machine, and stays as it was while others
     /// send and are acknowledged.
-    fn view(&mut self, subflows: &mut Subflows, home: IpAddr, i: SubflowIdx, can_send: u32) {
+    fn view(
+        &mut self,
+        subflows: &mut Subflows,
+        home: IpAddr,
+        i: SubflowIdx,
+        can_send: u32,
+        now: Instant,
+    ) {
         let changed = subflows[i].tcp.take_changed();
         let id = subflows[i].id();
         match self.views.get(i.0) {
@@ -159,6 +166,8 @@ impl Schedule {
             }
         }
         let (sf, view) = (&subflows[i], &mut self.views[i.0]);
+        let srtt = sf.tcp.aged_srtt(now);
+        view.rtt.srtt = srtt.map(|srtt| srtt + sf.reinjection.data_ack_delay.get());
         view.duplicates = sf.maps.duplicates.bytes();
         view.room = Room::of(can_send);
         let tier = Tier::of(sf.is_potentially_failed(), sf.is_backup());
@@ -177,7 +186,7 @@ impl Schedule {
             tier: None,
             home: sf.endpoint.tuple.local.ip() == home,
             rtt: RttView {
-                srtt: sf.tcp.srtt().map(|srtt| srtt + data_ack_delay),
+                srtt: None,
                 rttvar: sf.tcp.rttvar(),
                 rto: sf.tcp.rto(),
             },
@@ -211,7 +220,7 @@ impl Schedule {
         purpose: Purpose,
         cx: &mut Cx<'_>,
     ) -> Choice {
-        if purpose == Purpose::Fresh && is_guarded(opts) {
+        if purpose == Purpose::Fresh && opts.is_guarded() {
             // A writer with little to send fills no window.
             if send.is_busy() {
                 hold_back(self.seen(), send.window());
@@ -280,11 +289,6 @@ impl SendQueue {
     }
 }
 
-/// Subflows on which new data would hold up the others are excluded.
-pub(in crate::conn) fn is_guarded(opts: &ConnOptions) -> bool {
-    opts.mechanisms.guard && opts.scheduler == Scheduler::Guarded
-}
-
 impl Conn {
     /// Builds the views for `bytes` of new data, or of a reinjection. If no subflow has room, which is how most polls end, nothing else
     /// matters: no view is valid.
@@ -309,7 +313,8 @@ impl Conn {
                 Ordering::Equal => some,
                 Ordering::Greater => self.offers().room(&self.schedule, i, &offer, cx.now),
             };
-            self.schedule.view(&mut self.subflows, home, i, room);
+            self.schedule
+                .view(&mut self.subflows, home, i, room, cx.now);
         }
         if let Some(silent) = again.and_then(|part| part.avoid) {
             shun_queues(self.schedule.seen(), silent);
@@ -359,7 +364,8 @@ impl Conn {
             if part.is_none() {
                 without.insert(self.subflows[i].id());
             }
-            self.schedule.view(&mut self.subflows, home, i, room);
+            self.schedule
+                .view(&mut self.subflows, home, i, room, cx.now);
         }
         match self.schedule.pick(
             &self.send,

@@ -10,7 +10,6 @@ use manypath_tcp::time::{Duration, Instant};
 use crate::api::ConnOptions;
 use crate::conn::pull::path_view::Duplicate;
 use crate::conn::pull::path_view::Schedule;
-use crate::conn::pull::path_view::is_guarded;
 use crate::conn::send::flight::Flight;
 use crate::conn::subflow::Subflow;
 use crate::conn::types::Cx;
@@ -46,7 +45,7 @@ impl Schedule {
         if flight.subflows.len() < 2 {
             return None;
         }
-        if !is_guarded(opts) || !flight.level.is_multipath() || !flight.send.is_busy() {
+        if !opts.is_guarded() || !flight.level.is_multipath() || !flight.send.is_busy() {
             return None;
         }
         let rested = |sf: &Subflow| has_rested(sf, cx.now);

@@ -234,6 +234,11 @@ impl SendQueue {
         self.next == self.end
     }
 
+    /// More is queued than this many new bytes.
+    pub(crate) fn waits_behind(&self, bytes: u64) -> bool {
+        self.end.since(self.next) > bytes
+    }
+
     /// The stream ends after this many new bytes.
     pub(crate) fn ends_behind(&self, bytes: u64) -> bool {
         self.fin.state != FinState::Open && self.next + bytes == self.end

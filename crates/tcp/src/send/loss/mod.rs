@@ -327,7 +327,13 @@ impl LossRecovery {
     pub(crate) fn on_idle_restart(&mut self, now: Instant) {
         if let Some(since) = self.last_sent.filter(|_| self.flight.is_empty()) {
             self.cc.on_idle(now, since, self.timing.base_rto());
+            self.timing.restarts(now.since(since));
         }
+    }
+
+    /// Smoothed round trip, of which what was measured before a rest ages until something is measured after it.
+    pub(crate) fn aged_srtt(&self, now: Instant) -> Option<Duration> {
+        self.timing.aged(self.rests(now))
     }
 
     /// How long nothing was sent. Absent while something is in flight.

@@ -997,6 +997,31 @@ fn a_penalty_proves_nothing_of_the_path() {
 }
 
 #[test]
+fn a_round_trip_fades_while_nothing_is_measured() {
+    let ms = Duration::from_millis;
+    for (srtt, shortest, rested, expected) in [
+        (80, 20, 0, 80),
+        // The last answer came after 80 ms; since then the queue had 30 ms to drain.
+        (80, 20, 110, 50),
+        (80, 20, 5_000, 20),
+        // The path became shorter than any recent measurement.
+        (80, 90, 5_000, 80),
+    ] {
+        let left = super::timing::faded(ms(srtt), ms(shortest), ms(rested));
+        assert_eq!(left, ms(expected), "{srtt} ms after {rested} ms");
+    }
+    let mut world = World::new(200 * MSS, drops(&[150]));
+    world.run();
+    let measured = world.sender.timing().rtt();
+    let (srtt, shortest) = (measured.srtt(), measured.min());
+    assert!(srtt > shortest, "slow start built a queue");
+    assert_eq!(
+        world.sender.aged_srtt(world.now + Duration::from_secs(5)),
+        shortest
+    );
+}
+
+#[test]
 fn a_path_that_rested_is_like_a_new_one() {
     let mut world = World::new(
         200_000,

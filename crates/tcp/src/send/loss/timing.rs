@@ -27,6 +27,15 @@ pub(crate) struct Timing {
     acks_missing: bool,
     /// Our SYN was sent once, when is not known, and only its echo was measured since.
     syn_forgotten: bool,
+    /// How long the path carried nothing before what is in flight, while that has not been measured.
+    rested: Duration,
+}
+
+/// What is left of a round trip after the path carried nothing for so long: after the last answer the queue that was measured becomes shorter
+/// as time passes, down to the smallest recent round trip. Pure.
+pub(super) fn faded(srtt: Duration, shortest: Duration, rested: Duration) -> Duration {
+    let unanswered = rested.excess_over(srtt);
+    srtt.excess_over(unanswered).max(shortest.min(srtt))
 }
 
 /// How long after the transmission that the echo tells of, the SYN that was acknowledged was sent again.
@@ -61,11 +70,24 @@ impl Timing {
             outage_seen: false,
             acks_missing: false,
             syn_forgotten: false,
+            rested: Duration::ZERO,
         }
     }
 
     pub(crate) fn rtt(&self) -> &Rtt {
         &self.rtt
+    }
+
+    /// Something is sent after the path has carried nothing for so long.
+    pub(super) fn restarts(&mut self, rested: Duration) {
+        self.rested = rested;
+    }
+
+    /// The smoothed round trip of a path that carries nothing since `rests`, if it does: what it would be measured as now. The queue
+    /// that was in it may have been our own slow start's; it becomes shorter as time passes after the last answer.
+    pub(super) fn aged(&self, rests: Option<Duration>) -> Option<Duration> {
+        let (srtt, shortest) = (self.rtt.srtt()?, self.rtt.min()?);
+        Some(faded(srtt, shortest, rests.unwrap_or(self.rested)))
     }
 
     /// Smoothed round trip; zero before the first sample.
@@ -204,6 +226,7 @@ impl Timing {
             (self.rtt, self.syn_forgotten) = (Rtt::new(), false);
         }
         self.outage_seen = false;
+        self.rested = Duration::ZERO;
         let samples = round.on_rtt_sample(report.latest_rtt.unwrap_or(rtt).min(rtt));
         self.rtt.sample(now, rtt, samples);
         // Had more arrived, the peer would have acknowledged at once (RFC 5681 section 4.2).
