@@ -194,7 +194,9 @@ impl LossRecovery {
                 self.flight.unmark_lost();
                 self.head_due = false;
                 let fast = after_recovery || matches!(self.phase, Phase::Recovery { .. });
-                self.detection.on_undo(fast, report.proven);
+                // Where fast retransmit was wrong the order changed, and what was sent before the retransmission may be as late.
+                let proven = report.proven.filter(|_| !fast);
+                self.detection.on_undo(fast, proven);
                 self.cc.on_undo();
                 self.end_episode();
                 self.phase = Phase::Open;
