@@ -170,7 +170,9 @@ impl Schedule {
         view.rtt.srtt = srtt.map(|srtt| srtt + sf.reinjection.data_ack_delay.get());
         view.duplicates = sf.maps.duplicates.bytes();
         view.room = Room::of(can_send);
-        let tier = Tier::of(sf.is_potentially_failed(), sf.is_backup());
+        // Where options stopped, what is sent has no Data ACK: such a subflow keeps nothing from a backup. // rfc8684:P1
+        let doubtful = sf.is_potentially_failed() || sf.evidence.option_loss.others_tried;
+        let tier = Tier::of(doubtful, sf.is_backup());
         view.tier = sf.carries_data().then_some(tier);
     }
 
