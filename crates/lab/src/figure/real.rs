@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use manypath_sim::loss::Loss;
 use manypath_sim::rng::Chance;
+use manypath_tcp::cc::Algorithm;
 use manypath_tcp::units::Rate;
 use serde::Deserialize;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -38,7 +39,7 @@ pub(super) struct Transfer<'a> {
     pub(super) paths: &'a [PathSpec],
     /// Bytes of the send and the receive buffer.
     pub(super) buffer: u64,
-    /// Congestion control: a name that our stack and the kernel share.
+    /// Congestion control, by our stack's name.
     pub(super) congestion: &'a str,
     /// Time that does not count.
     pub(super) warm_up: Duration,
@@ -83,7 +84,15 @@ pub(super) fn seeded_bed(
 ) -> Result<Testbed, String> {
     let paths: Vec<TestPath> = paths.iter().zip(0..).map(emulated).collect();
     let name = format!("fig{}", NETWORKS.fetch_add(1, Ordering::Relaxed));
-    Testbed::new(&name, &paths, congestion, seed).map_err(|error| error.to_string())
+    Testbed::new(&name, &paths, of_the_kernel(congestion), seed).map_err(|error| error.to_string())
+}
+
+/// The kernel's congestion control where ours is this one. It has none that is coupled; what those are on a path alone is Reno.
+pub(super) fn of_the_kernel(congestion: &str) -> &str {
+    match congestion.parse::<Algorithm>() {
+        Ok(algorithm) if algorithm.is_coupled() => "reno",
+        _ => congestion,
+    }
 }
 
 /// An emulator that lost packets by its own fault was no network.
@@ -260,7 +269,7 @@ pub(super) fn write_to_the_end(ns: &NetNs, mut stream: TcpStream) -> Result<(), 
 
 pub(super) fn socket(protocol: Protocol, congestion: &str) -> std::io::Result<Socket> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(protocol))?;
-    socket.set_tcp_congestion(congestion.as_bytes())?;
+    socket.set_tcp_congestion(of_the_kernel(congestion).as_bytes())?;
     Ok(socket)
 }
 

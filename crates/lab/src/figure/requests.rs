@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 use serde::Deserialize;
 
 use super::real::{
-    PATIENCE, PORT, bed, client_paths, failed, kept_up, prepare_kernels, served_at, server_paths,
+    PATIENCE, PORT, bed, client_paths, failed, kept_up, of_the_kernel, prepare_kernels, served_at,
+    server_paths,
 };
 use super::{Arm, Does, Run};
 use crate::parallel::PathSpec;
@@ -46,7 +47,7 @@ pub(super) fn rate(run: &Run<'_>, requests: Requests<'_>) -> Result<f64, String>
             command.args(["--checksum", "off", "--congestion", requests.congestion]);
             command.args(paths);
         } else {
-            command.args(["--host-congestion", requests.congestion]);
+            command.args(["--host-congestion", of_the_kernel(requests.congestion)]);
         }
         command
     };

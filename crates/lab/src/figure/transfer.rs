@@ -29,12 +29,13 @@ pub(super) const REAL_WARM_UP: Knob = Knob::new(
 /// The transfers on real packets of this process.
 static TRANSFERS: Memo<Result<real::Carried, String>> = Memo::new();
 
-/// Which congestion control transfers have.
+/// Which congestion control transfers have: the coupled one, which the papers of Multipath TCP have (NSDI 2012 refers to it, its default is
+/// inferred; Networking 2011 describes it). The kernel has none that is coupled: see [`real::of_the_kernel`].
 pub(super) const CONGESTION: Knob = Knob::new(
     "congestion",
     Unit::Congestion,
-    "cubic",
-    "congestion control",
+    "lia",
+    "congestion control; the kernel has Reno for those that are coupled",
 );
 
 /// Mbit/s that the reader gets of a transfer with the parameters `buffer`, `congestion` and `time`.

@@ -39,12 +39,6 @@ const M12: (&str, &str) = ("mechanisms", "opportunistic,penalise");
 
 /// The two paths of section 4.2: base round trips 20 and 150 ms, buffers that last 80 ms and 2 s.
 const WIRELESS: [Knob; 13] = wireless("8mbit", "2mbit", CONGESTION);
-/// The same with the paper's congestion control (figure 5): CUBIC fills the queue that is capped again within a round trip.
-const COUPLED: [Knob; 13] = wireless(
-    "8mbit",
-    "2mbit",
-    Knob::new("congestion", Unit::Congestion, "lia", "congestion control"),
-);
 /// The same with a very weak 3G (figure 6a).
 const WEAK: [Knob; 13] = wireless("8mbit", "50kbit", CONGESTION);
 /// The public WiFi and the provider's 3G of section 5, as far as they are known (figure 9).
