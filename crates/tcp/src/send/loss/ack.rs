@@ -1,6 +1,7 @@
 //! What an acknowledgement means: each part takes it in, in the order of the RFCs.
 
 use super::LossRecovery;
+use super::path::may_exceed;
 use super::timing::OUTAGE;
 use super::types::{AckEffect, AckIn, Phase, Reduction};
 use super::undo::Judgement;
@@ -139,7 +140,8 @@ impl LossRecovery {
             if self.pmtu.on_answer().is_some() {
                 self.adopt_mss();
             }
-        } else if report.acked >= self.mss() {
+        } else if may_exceed(report.acked, self.mss()) {
+            // With the caller's options it may have been a full segment, and is mostly: one each acknowledgement proves its size as well.
             self.pmtu.on_delivered(self.mss());
         }
     }

@@ -11,7 +11,7 @@ pub(super) const CALLERS_OPTIONS: u32 = 40;
 
 /// `len` numbers may have been sent in segments with more than `size` bytes of payload and options of the caller, whose length
 /// is not recorded. A wrong yes costs one needless retransmission, a wrong no a timeout and the window.
-fn may_exceed(len: u32, size: u32) -> bool {
+pub(super) fn may_exceed(len: u32, size: u32) -> bool {
     len.saturating_add(CALLERS_OPTIONS) > size
 }
 
