@@ -5,6 +5,7 @@
 use manypath_tcp::machine::Outcome;
 use manypath_tcp::time::{Duration, Instant};
 use manypath_wire::segment::Segment;
+use manypath_wire::seq::Ssn;
 
 use crate::api::FallbackCause;
 use crate::conn::Conn;
@@ -117,6 +118,9 @@ impl Subflows {
             let sf = &self[i];
             // With other subflows, the data may have been lost on those.
             let only = self.is_alone(i) && self.is_contiguous(send, i);
+            // A peer that has acknowledged nothing of what is in flight may not have received it: it sent without options before, as one
+            // that repeats its handshake so does, and the path is slow.
+            let only = only && (sf.tcp.snd_una_ssn() != Ssn::new(1) || !sf.tcp.awaits_ack());
             let rule = sf.evidence.option_loss.is_rule(now, sf.tcp.rto());
             sf.evidence.option_loss.is_ongoing()
                 && sf.carries_data()
