@@ -35,6 +35,9 @@ pub enum SynCookiePolicy {
 
 /// Third packets may come so long after a cookie was made.
 const LIFETIME: Duration = Duration::from_secs(128);
+/// How long a peer may go on with what follows a third packet that was dropped: its first data is repeated with growing timeouts
+/// (RFC 6298 section 2.5 bounds them at 60 s at least).
+const REPEATED_FOR: Duration = Duration::from_secs(60);
 
 impl Stack {
     /// Answers a SYN and forgets it. The draft's options and the offer are those an ordinary handshake would use.
@@ -116,7 +119,8 @@ impl Stack {
 
     /// A segment that belongs to nothing may be the third packet of a handshake that was forgotten. True: it was dealt
     /// with. Any other gets its reset (RFC 9293 section 3.10.7.2), as without cookies. Data that overtook the third packet gets one, too:
-    /// nothing in it shows that it belongs to a handshake, and its connection is lost with it, which is counted.
+    /// nothing in it shows that it belongs to a handshake, and its connection is lost with it, which is counted. But where third packets were
+    /// dropped for want of room, what follows them gets none: those peers repeat their first data, which is a third packet as well.
     pub(super) fn handle_third(&mut self, iface: IfaceId, seg: &Segment<'_>) -> bool {
         let flags = seg.header.flags;
         if self.now >= self.cookies_until || !flags.ack() || flags.rst() || flags.syn() {
@@ -134,7 +138,7 @@ impl Stack {
             Some(recalled) => self.resume(iface, handle, seg, recalled),
             None => self.counters.syn_cookie_failed += 1,
         }
-        recalled.is_some()
+        recalled.is_some() || self.now < self.thirds_dropped_until
     }
 
     fn resume(&mut self, iface: IfaceId, handle: Handle, seg: &Segment<'_>, recalled: &Recalled) {
@@ -148,6 +152,7 @@ impl Stack {
         // Handshakes that others leave unfinished do not count: this peer has proved its address.
         if congested {
             self.counters.syn_backlog_full += 1;
+            self.thirds_dropped_until = self.now + REPEATED_FOR;
             return;
         }
         let Some(path) = self.path_for_packet(iface, seg.tuple.local.ip()).cloned() else {

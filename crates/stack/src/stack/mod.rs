@@ -176,6 +176,8 @@ pub struct Stack {
     syn_cookies: SynCookies,
     /// Until then a third packet of a forgotten handshake may come.
     cookies_until: Instant,
+    /// Until then segments may come whose third packet was dropped for want of room in the backlog.
+    thirds_dropped_until: Instant,
     early_cookies: FastOpenCookies,
     jar: CookieJar,
     /// Connections that have data of their SYN and whose handshake goes on.
@@ -217,6 +219,7 @@ impl Stack {
             usage: Usage::new(&mut rng),
             syn_cookies: SynCookies::new(&mut rng, config.token_home.mask.count_ones()),
             cookies_until: Instant::ZERO,
+            thirds_dropped_until: Instant::ZERO,
             early_cookies: FastOpenCookies::new(&mut rng),
             jar: CookieJar::default(),
             early: 0,

@@ -151,6 +151,37 @@ fn the_first_data_does_as_well_when_the_third_packet_is_lost() {
 }
 
 #[test]
+fn what_follows_a_third_packet_without_room_gets_no_reset() {
+    // rfc8684:C7: the peer repeats its first data, by which it is recognised once there is room; a reset meanwhile would end it.
+    let (mut w, listener) = world(SynCookiePolicy::Always);
+    let (flow, answer, key) = answered(&mut w, 4000, true);
+    let own = key.expect("MP_CAPABLE in the SYN/ACK");
+    let third = stamped(third_packet(true, own.key()), &answer);
+    for port in 0..8 {
+        let (flow, answer, key) = answered(&mut w, 5000 + port, true);
+        let own = key.expect("MP_CAPABLE in the SYN/ACK");
+        w.inject(flow, &stamped(third_packet(true, own.key()), &answer));
+    }
+    w.inject(flow, &third);
+    assert_eq!(w.count().syn_backlog_full, 1);
+    let irs = w.flows[flow].isn;
+    w.inject(flow, &data(b"second").seq(irs + 6));
+    w.quiet(flow);
+    w.stack
+        .accept(listener)
+        .expect("the first of those that wait");
+    w.inject(flow, &third);
+    assert_eq!(w.count().syn_cookie_accepted, 9);
+    // Whoever sends what belongs to nothing an hour later is told so.
+    w.stack.accept(listener).expect("the next one");
+    w.advance_ms(3_600_000);
+    let (late, ..) = answered(&mut w, 4001, true);
+    let irs = w.flows[late].isn;
+    w.inject(late, &data(b"second").seq(irs + 6));
+    w.expect(late, "RST", |seg| seg.flags.rst());
+}
+
+#[test]
 fn the_first_data_without_keys_gives_plain_tcp() {
     // rfc8684:C7,C31: a peer that repeats its data, but not the keys that belong on it, is not left without an answer.
     let (mut w, listener) = world(SynCookiePolicy::Always);
