@@ -206,7 +206,12 @@ const LONGER: (u64, u64) = (5, 4);
 /// cost more than there is to gain; and a subflow without measurements would lose its slow start over a first segment. Pure.
 fn worth_more(blocked: Speed, holder: Speed) -> bool {
     let (num, den) = LONGER;
-    holder.0.is_some() && blocked.0 > holder.0 && holder.1 > blocked.1.ratio(num, den)
+    carries_more(blocked.0, holder.0) && holder.1 > blocked.1.ratio(num, den)
+}
+
+/// The blocked subflow is known to carry more than the holder. Pure.
+fn carries_more(blocked: Option<Rate>, holder: Option<Rate>) -> bool {
+    holder.is_some() && blocked > holder
 }
 
 /// Less than a segment of new data does not leave while something is in flight, on whichever subflow, if there is `more` that would fill the
@@ -462,10 +467,18 @@ impl Conn {
         let rescue = self
             .subflows
             .next_reinjected(&self.send, stall, carrier, cx.now);
-        // With the guard a window is seldom full, and mostly by chance: whoever holds it up is penalised where reinjecting would help.
-        let held_up = rescue.is_some() || !self.opts.is_guarded();
-        if on.penalise && stall == Stall::Full && held_up {
-            self.subflows.penalise_holder(&self.send, carrier.1, cx);
+        if on.penalise && stall == Stall::Full {
+            // With the guard a window is seldom full, and mostly by chance: what holds it up is halved where reinjecting it helps.
+            match (self.opts.is_guarded(), &rescue) {
+                (false, _) => self.subflows.penalise_holder(&self.send, carrier.1, cx),
+                (true, Some(found)) => {
+                    let rate = |i: SubflowIdx| self.subflows[i].tcp.peak_rate();
+                    if carries_more(rate(carrier.1), rate(found.holder)) {
+                        self.subflows.penalise(found.holder, cx);
+                    }
+                }
+                (true, None) => {}
+            }
         }
         let Some(rescue) = rescue.filter(|_| on.opportunistic) else {
             return Progress::Nothing;
