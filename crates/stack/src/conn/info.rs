@@ -10,7 +10,6 @@ use crate::conn::paths::Paths;
 use crate::conn::send::queue::SendQueue;
 use crate::conn::subflow::Subflow;
 use crate::conn::subflow::table::Subflows;
-use crate::ids::SubflowId;
 use crate::pm::ledger::{Announced, Local, Remote, Source};
 
 impl Subflows {
@@ -22,18 +21,6 @@ impl Subflows {
         }
         let room = |sf: &Subflow| u64::from(sf.tcp.peer_window());
         self.iter().map(room).max().unwrap_or(0)
-    }
-
-    /// The subflow that carries the oldest byte without Data ACK.
-    pub(in crate::conn) fn held_up_by(&self, send: &SendQueue) -> Option<SubflowId> {
-        let una = send.una();
-        let carries = |sf: &&Subflow| {
-            sf.maps
-                .tx
-                .iter()
-                .any(|m| m.at <= una && una < m.at + u64::from(m.len))
-        };
-        self.iter().find(carries).map(Subflow::id)
     }
 }
 
@@ -96,7 +83,10 @@ impl Conn {
             peer_window: self.subflows.peer_window(&self.send),
             may_join: self.joins().may_join(),
             may_create: self.joins().may_create(),
-            held_up_by: self.subflows.held_up_by(&self.send),
+            held_up_by: self
+                .subflows
+                .held_up_by(&self.send)
+                .map(|i| self.subflows[i].id()),
             locals: self.paths.local_addresses(),
             remotes: self.paths.peer_addresses(),
             subflows: self.subflows.iter().map(Subflow::info).collect(),

@@ -36,6 +36,15 @@ impl Bench {
         })
     }
 
+    /// A full mesh within these limits.
+    fn limited(limits: Limits) -> Self {
+        Self::with(Config {
+            open_wait: Duration::ZERO,
+            limits,
+            ..Config::new(Policy::FullMesh)
+        })
+    }
+
     fn with(config: Config) -> Self {
         Self::between(config, "10.0.0.1", "192.0.2.1:80")
     }
@@ -204,16 +213,10 @@ fn full_mesh_joins_every_pair_of_one_family() {
 
 #[test]
 fn where_places_are_few_each_uplink_has_a_subflow_before_one_has_two() {
-    let limits = Limits {
+    let mut bench = Bench::limited(Limits {
         subflows: 2,
         ..Limits::default()
-    };
-    let config = Config {
-        open_wait: Duration::ZERO,
-        limits,
-        ..Config::new(Policy::FullMesh)
-    };
-    let mut bench = Bench::with(config);
+    });
     bench.cell_up();
     // Known before anything is opened, as from a server with two addresses.
     bench.advertise(1, "192.0.2.9", None);
@@ -778,16 +781,10 @@ fn reaction_to_announcements_is_bounded() {
 
 #[test]
 fn an_address_that_proves_itself_costs_nothing() {
-    let limits = Limits {
+    let mut bench = Bench::limited(Limits {
         unproven: 1,
         ..Limits::default()
-    };
-    let config = Config {
-        open_wait: Duration::ZERO,
-        limits,
-        ..Config::new(Policy::FullMesh)
-    };
-    let mut bench = Bench::with(config);
+    });
     bench.cell_up();
     bench.tell(Event::Ready);
     bench.advertise(1, "192.0.2.9", None);

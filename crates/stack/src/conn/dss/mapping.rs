@@ -33,6 +33,11 @@ impl TxMapping {
         self.ssn + u32::from(self.len)
     }
 
+    /// This stream position is in it.
+    pub(crate) fn covers(&self, at: Offset) -> bool {
+        self.at <= at && at < self.at + u64::from(self.len)
+    }
+
     /// The same without the DATA_FIN. The checksum covers the data-level length (RFC 8684 section 3.3.1): the sum decreases by one, so its
     /// complement increases by one (RFC 1624).
     pub(crate) fn without_fin(self) -> Self {

@@ -229,7 +229,7 @@ pub(crate) fn round_trip_over(upto: Option<Ssn>, una: Ssn) -> bool {
 /// This stream position is in flight on the subflow with these mappings.
 fn carries(tx: &TxMaps, at: Offset) -> bool {
     let mut mappings = tx.iter().take(MOST_LOOKED_AT);
-    mappings.any(|m| m.at <= at && at < m.at + u64::from(m.len))
+    mappings.any(|m| m.covers(at))
 }
 
 /// A part of the stream to reinject.
@@ -273,9 +273,11 @@ impl Subflows {
     /// each subflow has its scraps: what it carries is how the guard knows it, and with less than that it leaves narrow windows unused.
     pub(in crate::conn) fn sendable(&self, opts: &ConnOptions, send: &SendQueue) -> u64 {
         let bytes = send.sendable();
+        if opts.is_guarded() {
+            return bytes;
+        }
         let more = send.waits_behind(bytes) || !send.pushes(opts);
-        let waits = waits_for_more(bytes, self.least_mss(), send.next() > send.una(), more);
-        match waits && !opts.is_guarded() {
+        match waits_for_more(bytes, self.least_mss(), send.next() > send.una(), more) {
             true => 0,
             false => bytes,
         }
@@ -360,13 +362,36 @@ impl Subflows {
         }
     }
 
-    /// Halves the window of the subflow that holds the trailing edge of the full window, while `blocked` could send more (NSDI 2012
-    /// section 4.2, mechanism 2).
-    fn penalise_holder(&mut self, send: &SendQueue, blocked: SubflowIdx, cx: &mut Cx<'_>) {
-        let holder = self.held_up_by(send).and_then(|id| self.find(id));
+    /// The subflow that carries the oldest byte without Data ACK.
+    pub(in crate::conn) fn held_up_by(&self, send: &SendQueue) -> Option<SubflowIdx> {
+        let una = send.una();
+        let carries = |sf: &Subflow| sf.maps.tx.iter().any(|m| m.covers(una));
+        self.each().find(|(_, sf)| carries(sf)).map(|(i, _)| i)
+    }
+
+    /// The window is full, and `blocked` could send more: halves the window of whoever holds it up (NSDI 2012 section 4.2, mechanism 2).
+    /// With the guard a window is seldom full, and mostly by chance: then only who carries what would be reinjected is concerned, as `rescue`
+    /// says.
+    fn penalise_holder(
+        &mut self,
+        opts: &ConnOptions,
+        send: &SendQueue,
+        blocked: SubflowIdx,
+        rescue: Option<&Candidate>,
+        cx: &mut Cx<'_>,
+    ) {
+        let guarded = opts.is_guarded();
+        let holder = match guarded {
+            true => rescue.map(|found| found.holder),
+            false => self.held_up_by(send),
+        };
         let Some(holder) = holder else { return };
-        let speed = |i| (self[i].tcp.peak_rate(), self.delivery(i));
-        if worth_more(speed(blocked), speed(holder)) {
+        let speed = |i: SubflowIdx| (self[i].tcp.peak_rate(), self.delivery(i));
+        let worth = match guarded {
+            true => carries_more(speed(blocked).0, speed(holder).0),
+            false => worth_more(speed(blocked), speed(holder)),
+        };
+        if worth {
             self.penalise(holder, cx);
         }
     }
@@ -468,17 +493,8 @@ impl Conn {
             .subflows
             .next_reinjected(&self.send, stall, carrier, cx.now);
         if on.penalise && stall == Stall::Full {
-            // With the guard a window is seldom full, and mostly by chance: what holds it up is halved where reinjecting it helps.
-            match (self.opts.is_guarded(), &rescue) {
-                (false, _) => self.subflows.penalise_holder(&self.send, carrier.1, cx),
-                (true, Some(found)) => {
-                    let rate = |i: SubflowIdx| self.subflows[i].tcp.peak_rate();
-                    if carries_more(rate(carrier.1), rate(found.holder)) {
-                        self.subflows.penalise(found.holder, cx);
-                    }
-                }
-                (true, None) => {}
-            }
+            self.subflows
+                .penalise_holder(&self.opts, &self.send, carrier.1, rescue.as_ref(), cx);
         }
         let Some(rescue) = rescue.filter(|_| on.opportunistic) else {
             return Progress::Nothing;

@@ -10,13 +10,9 @@ fn is_silent(subflow: u8) -> Event {
 }
 
 fn allowing(subflows: u16) -> Bench {
-    Bench::with(Config {
-        open_wait: Duration::ZERO,
-        limits: Limits {
-            subflows,
-            ..Limits::default()
-        },
-        ..Config::new(Policy::FullMesh)
+    Bench::limited(Limits {
+        subflows,
+        ..Limits::default()
     })
 }
 
@@ -189,10 +185,7 @@ fn a_peer_at_its_limit_is_not_retried_for_ever() {
         reason: Some(ResetReason::LackOfResources),
         transient: true,
     };
-    let mut bench = Bench::with(Config {
-        open_wait: Duration::ZERO,
-        ..Config::new(Policy::FullMesh)
-    });
+    let mut bench = Bench::new(Policy::FullMesh);
     for (iface, local) in [(2, "10.1.0.1"), (3, "10.2.0.1")] {
         bench.tell(Event::LocalUp {
             iface: IfaceId(iface),
