@@ -14,9 +14,12 @@ pub mod perf;
 mod places;
 pub mod reach;
 pub mod relay;
+pub mod request;
 mod seldom;
+pub mod serve;
 pub mod sockets;
 pub mod stream;
+pub mod target;
 
 pub use error::Error;
 pub use host::congestion_controls_without;
