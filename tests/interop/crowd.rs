@@ -14,7 +14,7 @@ use manypath_control::client::Client;
 use manypath_control::engine::Engine;
 use manypath_control::server::Server;
 use manypath_control::wire::{Filter, Request};
-use manypath_io::{Context, MpListener, MpStream};
+use manypath_io::{Host, MpListener, MpStream};
 use manypath_proxy::live::Live;
 use manypath_tests::amount;
 use manypath_tests::program::{binary, manypath, runtime_dir};
@@ -70,7 +70,7 @@ impl Stack {
         let (folder, pid) = (folder.to_owned(), unique());
         let thread = std::thread::spawn(move || {
             block_on(async {
-                let (near, far) = Context::memory_pair().expect("a cable");
+                let (near, far) = Host::memory_pair().expect("a cable");
                 let server = Server::start_in(&folder, pid, "a crowd".into(), Live(near.clone()));
                 let server = server.expect("a socket");
                 let listener = MpListener::bind(&far, target()).expect("a listener");
@@ -141,10 +141,8 @@ async fn echo(listener: MpListener) {
 }
 
 /// A connection over which something went both ways.
-async fn talk(context: &Context) -> MpStream {
-    let mut stream = MpStream::connect(context, target())
-        .await
-        .expect("it listens");
+async fn talk(host: &Host) -> MpStream {
+    let mut stream = MpStream::connect(host, target()).await.expect("it listens");
     stream.write_all(b"a crowd").await.expect("it is open");
     let mut got = [0; 7];
     stream.read_exact(&mut got).await.expect("an echo");
@@ -152,14 +150,14 @@ async fn talk(context: &Context) -> MpStream {
     stream
 }
 
-async fn many(context: &Context, count: usize) -> Vec<MpStream> {
+async fn many(host: &Host, count: usize) -> Vec<MpStream> {
     let places = std::sync::Arc::new(Semaphore::new(ABREAST));
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..count {
-        let (context, places) = (context.clone(), std::sync::Arc::clone(&places));
+        let (host, places) = (host.clone(), std::sync::Arc::clone(&places));
         tasks.spawn(async move {
             let _place = places.acquire().await;
-            talk(&context).await
+            talk(&host).await
         });
     }
     tasks.join_all().await

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use manypath_io::{Attach, Connect, Context, MpListener};
+use manypath_io::{Attach, Connect, Host, MpListener};
 use manypath_lab::kernel::Counters;
 use manypath_stack::{
     ConnInfo, ConnOptions, ProtocolLevel, StackConfig, SubflowPhase, SynCookiePolicy,
@@ -51,9 +51,9 @@ where
 }
 
 /// Our stack on the first cables, on addresses of its own.
-fn context(cables: u8, config: StackConfig, conn: ConnOptions) -> io::Result<Context> {
+fn host(cables: u8, config: StackConfig, conn: ConnOptions) -> io::Result<Host> {
     let paths = (1..=cables).map(|n| Net::path(V4, Own::Owned, n));
-    Context::builder()
+    Host::builder()
         .paths(paths.map(|path| path.parse().expect("a path")))
         .attach(Attach::Packet)
         .stack_config(config)
@@ -150,10 +150,10 @@ fn our_syn_takes_data_along_to_the_kernel() {
     let before = net.counters();
     let server = kernel_echo(&net, EARLY.len());
     let (levels, count) = block_on(&net, || async {
-        let context = context(1, StackConfig::default(), fast_open())?;
+        let host = host(1, StackConfig::default(), fast_open())?;
         let mut levels = Vec::new();
         for early in EARLY {
-            let connect = Connect::new(&context);
+            let connect = Connect::new(&host);
             let (mut stream, taken) = connect.connect_with(kernel_at(), early).await?;
             assert_eq!(taken, early.len());
             stream.write_all(&LATE).await?;
@@ -167,7 +167,7 @@ fn our_syn_takes_data_along_to_the_kernel() {
             );
             levels.push(stream.info()?.level);
         }
-        Ok((levels, context.counters()))
+        Ok((levels, host.counters()))
     });
     server.join().expect("no panic").expect("the kernel served");
     assert_eq!(levels, [ProtocolLevel::Multipath; 2]);
@@ -191,11 +191,11 @@ fn the_kernels_syn_brings_data_along() {
         let net = &net;
         let server = scope.spawn(move || {
             block_on(net, move || async move {
-                let context = context(1, StackConfig::default(), fast_open())?;
-                let listener = MpListener::bind(&context, ours_at())?;
+                let host = host(1, StackConfig::default(), fast_open())?;
+                let listener = MpListener::bind(&host, ours_at())?;
                 tell.send(()).expect("somebody waits for it");
                 let infos = our_echo(&listener, EARLY.len()).await?;
-                Ok((infos, context.counters()))
+                Ok((infos, host.counters()))
             })
         });
         told.recv().expect("the server starts");
@@ -231,11 +231,11 @@ fn a_server_that_forgot_its_cookies_does_not_keep_the_kernel_waiting() {
             block_on(net, move || async move {
                 let mut counts = Vec::new();
                 for _ in EARLY {
-                    let context = context(1, StackConfig::default(), fast_open())?;
-                    let listener = MpListener::bind(&context, ours_at())?;
+                    let host = host(1, StackConfig::default(), fast_open())?;
+                    let listener = MpListener::bind(&host, ours_at())?;
                     tell.send(()).expect("somebody waits for it");
                     our_echo(&listener, 1).await?;
-                    counts.push(context.counters());
+                    counts.push(host.counters());
                 }
                 Ok(counts)
             })
@@ -263,11 +263,11 @@ fn cookies_of_ours_keep_the_kernels_multipath_and_its_joins() {
         let net = &net;
         let server = scope.spawn(move || {
             block_on(net, move || async move {
-                let context = context(2, cookies(SynCookiePolicy::Always), ConnOptions::default())?;
-                let listener = MpListener::bind(&context, ours_at())?;
+                let host = host(2, cookies(SynCookiePolicy::Always), ConnOptions::default())?;
+                let listener = MpListener::bind(&host, ours_at())?;
                 tell.send(()).expect("somebody waits for it");
                 let infos = our_echo(&listener, 1).await?;
-                Ok((infos, context.counters()))
+                Ok((infos, host.counters()))
             })
         });
         told.recv().expect("the server starts");
@@ -294,9 +294,9 @@ fn more_kernels_than_the_backlog_holds_are_served_by_cookies() {
     let streams = peer::sockets(&net.kernel, ours_at(), Speaks::Mptcp, CLIENTS);
     let (infos, count) = block_on(&net, move || async move {
         let config = cookies(SynCookiePolicy::WhenFull);
-        let context = context(1, config, ConnOptions::default())?;
+        let host = host(1, config, ConnOptions::default())?;
         let options = ConnOptions::default();
-        let listener = MpListener::bind_with(&context, ours_at(), BACKLOG, options)?;
+        let listener = MpListener::bind_with(&host, ours_at(), BACKLOG, options)?;
         // Our stack runs on this thread, so it sees none of the SYNs before all of them are there.
         for stream in &streams {
             let called = socket2::SockRef::from(stream).connect(&ours_at().into());
@@ -308,7 +308,7 @@ fn more_kernels_than_the_backlog_holds_are_served_by_cookies() {
         for client in clients {
             client.join().expect("no panic")?;
         }
-        Ok((infos, context.counters()))
+        Ok((infos, host.counters()))
     });
     // Those whose keys were dropped while the backlog was full go on as TCP, the others keep Multipath TCP.
     let is_multipath = |info: &&ConnInfo| info.level == ProtocolLevel::Multipath;
@@ -344,8 +344,8 @@ fn cookies_of_the_kernel_keep_our_multipath_and_our_joins() {
     let before = net.counters();
     let server = kernel_echo(&net, 1);
     let info = block_on(&net, || async {
-        let context = context(2, StackConfig::default(), ConnOptions::default())?;
-        let mut stream = Connect::new(&context).connect(kernel_at()).await?;
+        let host = host(2, StackConfig::default(), ConnOptions::default())?;
+        let mut stream = Connect::new(&host).connect(kernel_at()).await?;
         stream.write_all(EARLY[0]).await?;
         until("two subflows", || {
             stream.info().is_ok_and(|info| established(&info) == 2)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use manypath_io::{Attach, Connect, Context, MpStream};
+use manypath_io::{Attach, Connect, Host, MpStream};
 use manypath_lab::netns::NetNs;
 use manypath_tests::net::tool;
 use manypath_tests::peer::{self, Speaks};
@@ -70,17 +70,17 @@ fn change(line: &str) {
     assert!(output.status.success(), "{line}: {said}");
 }
 
-fn context(attach: Attach, paths: &[&str]) -> io::Result<Context> {
-    Context::builder()
+fn host(attach: Attach, paths: &[&str]) -> io::Result<Host> {
+    Host::builder()
         .paths(paths.iter().map(|path| path.parse().expect("a path")))
         .attach(attach)
         .build()
 }
 
 /// A connection, and how long it took to hear the server.
-async fn open(context: &Context, remotes: &[SocketAddr]) -> io::Result<(MpStream, Duration)> {
+async fn open(host: &Host, remotes: &[SocketAddr]) -> io::Result<(MpStream, Duration)> {
     let began = Instant::now();
-    let (mut stream, _) = Connect::new(context).connect_any(remotes, &[]).await?;
+    let (mut stream, _) = Connect::new(host).connect_any(remotes, &[]).await?;
     let mut hello = [0; 5];
     stream.read_exact(&mut hello).await?;
     assert_eq!(&hello, b"hello");
@@ -88,9 +88,9 @@ async fn open(context: &Context, remotes: &[SocketAddr]) -> io::Result<(MpStream
 }
 
 /// The host's address that a connection was opened from: behind a TUN device the stack has addresses of its own.
-fn local(context: &Context, stream: &MpStream) -> IpAddr {
+fn local(host: &Host, stream: &MpStream) -> IpAddr {
     let local = stream.local_addr().expect("it is open").ip();
-    let paths = context.paths();
+    let paths = host.paths();
     let path = paths.iter().find(|path| path.addr == local);
     path.and_then(|path| path.outside).unwrap_or(local)
 }
@@ -107,28 +107,20 @@ fn begin_on_an_uplink_that_works(attach: Attach) {
         let accepted = serve(&net, Speaks::Tcp);
         let rules = net.rules();
         block_on(&net, move || async move {
-            let context = context(attach, &["u1", "u2"])?;
+            let host = host(attach, &["u1", "u2"])?;
             let remote = [server_at("192.0.2.1")];
-            let (before, _) = open(&context, &remote).await?;
-            assert_eq!(
-                local(&context, &before),
-                ip("10.78.1.2"),
-                "{what}: as given"
-            );
+            let (before, _) = open(&host, &remote).await?;
+            assert_eq!(local(&host, &before), ip("10.78.1.2"), "{what}: as given");
             rules.set(&[&format!("iifname d1 tcp dport {PORT} {verdict}")]);
-            let (second, took) = open(&context, &remote).await?;
-            assert_eq!(local(&context, &second), ip("10.78.2.2"), "{what}");
+            let (second, took) = open(&host, &remote).await?;
+            assert_eq!(local(&host, &second), ip("10.78.2.2"), "{what}");
             assert!(took < SOON, "{what}: {took:?}");
-            let active = context.counters().conn_active;
+            let active = host.counters().conn_active;
             for _ in 0..5 {
-                let (more, _) = open(&context, &remote).await?;
-                assert_eq!(
-                    local(&context, &more),
-                    ip("10.78.2.2"),
-                    "{what}: remembered"
-                );
+                let (more, _) = open(&host, &remote).await?;
+                assert_eq!(local(&host, &more), ip("10.78.2.2"), "{what}: remembered");
             }
-            let grown = context.counters().conn_active - active;
+            let grown = host.counters().conn_active - active;
             assert_eq!(grown, 5, "{what}: one attempt each");
             Ok(())
         });
@@ -152,16 +144,16 @@ fn an_address_of_the_host_itself_is_refused(attach: Attach) {
     let Some(net) = Routed::new() else { return };
     let _accepted = serve(&net, Speaks::Tcp);
     block_on(&net, move || async move {
-        let context = context(attach, &["u1", "u2"])?;
+        let host = host(attach, &["u1", "u2"])?;
         for own in ["10.78.1.2", "10.78.2.2", "127.0.0.1"] {
             let began = Instant::now();
-            let connect = Connect::new(&context);
+            let connect = Connect::new(&host);
             let refused = connect.connect_any(&[server_at(own)], &[]).await.err();
             let kind = refused.map(|error| error.kind());
             assert!(kind.is_some() && began.elapsed() < SOON, "{own}: {kind:?}");
         }
         let remotes = [server_at("10.78.1.2"), server_at("192.0.2.1")];
-        let (_stream, took) = open(&context, &remotes).await?;
+        let (_stream, took) = open(&host, &remotes).await?;
         assert!(took < SOON, "{took:?}");
         Ok(())
     });
@@ -184,17 +176,17 @@ fn the_address_of_a_handshake_goes(attach: Attach) {
     net.rules()
         .set(&[&format!("iifname d1 tcp dport {PORT} drop")]);
     block_on(&net, move || async move {
-        let context = context(attach, &["u1", "u2"])?;
+        let host = host(attach, &["u1", "u2"])?;
         let remote = [server_at("192.0.2.1")];
         let goes = async {
-            while context.counters().conn_active == 0 {
+            while host.counters().conn_active == 0 {
                 tokio::task::yield_now().await;
             }
             change("addr del 10.78.1.2/24 dev u1");
         };
-        let (opened, ()) = tokio::join!(open(&context, &remote), goes);
+        let (opened, ()) = tokio::join!(open(&host, &remote), goes);
         let (stream, took) = opened?;
-        assert_eq!(local(&context, &stream), ip("10.78.2.2"));
+        assert_eq!(local(&host, &stream), ip("10.78.2.2"));
         assert!(took < SOON, "{took:?}");
         Ok(())
     });
@@ -218,21 +210,21 @@ fn an_uplink_that_works_again_is_the_first_again() {
     serve(&net, Speaks::Mptcp);
     let rules = net.rules();
     block_on(&net, move || async move {
-        let context = context(Attach::Packet, &["u1", "u2"])?;
+        let host = host(Attach::Packet, &["u1", "u2"])?;
         let remote = [server_at("192.0.2.1")];
         rules.set(&["iifname d1 drop"]);
-        let (stream, _) = open(&context, &remote).await?;
-        assert_eq!(local(&context, &stream), ip("10.78.2.2"));
+        let (stream, _) = open(&host, &remote).await?;
+        assert_eq!(local(&host, &stream), ip("10.78.2.2"));
         rules.set(&[]);
         // The join of the connection that is open asks again each second or so.
         until("the other subflow", || {
-            let info = context.conn_info(stream.id());
+            let info = host.conn_info(stream.id());
             let up = |s: &&manypath_stack::SubflowInfo| s.tcp.srtt.is_some();
             info.is_some_and(|info| info.subflows.iter().filter(up).count() == 2)
         })
         .await;
-        let (next, _) = open(&context, &remote).await?;
-        assert_eq!(local(&context, &next), ip("10.78.1.2"));
+        let (next, _) = open(&host, &remote).await?;
+        assert_eq!(local(&host, &next), ip("10.78.1.2"));
         Ok(())
     });
 }
@@ -241,14 +233,14 @@ fn an_uplink_that_works_again_is_the_first_again() {
 fn all_refuse(attach: Attach) {
     let Some(net) = Routed::new() else { return };
     block_on(&net, move || async move {
-        let context = context(attach, &["u1", "u2"])?;
+        let host = host(attach, &["u1", "u2"])?;
         let began = Instant::now();
         let remotes = [server_at("192.0.2.1"), server_at("192.0.2.9")];
-        let connect = Connect::new(&context).connect_any(&remotes, &[]);
+        let connect = Connect::new(&host).connect_any(&remotes, &[]);
         let error = connect.await.expect_err("nobody listens");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
-        assert!(context.conns().is_empty(), "nothing is left");
+        assert!(host.conns().is_empty(), "nothing is left");
         Ok(())
     });
 }
@@ -269,18 +261,18 @@ fn first_address_is_dead(attach: Attach) {
     serve(&net, Speaks::Mptcp);
     net.rules().set(&["ip daddr 192.0.2.9 drop"]);
     block_on(&net, move || async move {
-        let context = context(attach, &["u1", "u2"])?;
+        let host = host(attach, &["u1", "u2"])?;
         let remotes = [server_at("192.0.2.9"), server_at("192.0.2.1")];
-        let (first, took) = open(&context, &remotes).await?;
+        let (first, took) = open(&host, &remotes).await?;
         assert_eq!(
-            local(&context, &first),
+            local(&host, &first),
             ip("10.78.1.2"),
             "the path is not to blame"
         );
         assert!(took < SOON, "{took:?}");
-        let before = context.counters().conn_active;
-        open(&context, &remotes).await?;
-        assert_eq!(context.counters().conn_active - before, 1, "remembered");
+        let before = host.counters().conn_active;
+        open(&host, &remotes).await?;
+        assert_eq!(host.counters().conn_active - before, 1, "remembered");
         Ok(())
     });
 }
@@ -324,23 +316,23 @@ fn paths_have_the_order_of_their_names_or_metrics() {
                 }
             });
             block_on(&net, move || async move {
-                let context = context(attach, named)?;
+                let host = host(attach, named)?;
                 let remote = [server_at("192.0.2.1")];
                 let what = format!("{attach:?} {named:?}");
-                let (stream, _) = open(&context, &remote).await?;
+                let (stream, _) = open(&host, &remote).await?;
                 assert_eq!(uplink_of(&stream, &seen), ip("10.78.2.2"), "{what}");
                 change("link set u2 down");
                 let paths = |count| {
-                    let context = &context;
-                    until("paths", move || context.paths().len() == count)
+                    let host = &host;
+                    until("paths", move || host.paths().len() == count)
                 };
                 paths(1).await;
-                let (stream, _) = open(&context, &remote).await?;
+                let (stream, _) = open(&host, &remote).await?;
                 assert_eq!(uplink_of(&stream, &seen), ip("10.78.1.2"), "{what}");
                 change("link set u2 up");
                 change("route add default via 10.78.2.1 dev u2 metric 200");
                 paths(2).await;
-                let (stream, _) = open(&context, &remote).await?;
+                let (stream, _) = open(&host, &remote).await?;
                 assert_eq!(
                     uplink_of(&stream, &seen),
                     ip("10.78.2.2"),
@@ -364,12 +356,12 @@ fn default_route_in_another_table(attach: Attach) {
         ];
         net.ours.ip(lines).expect("the links are there");
         block_on(&net, move || async move {
-            let context = context(attach, named)?;
-            let (stream, _) = open(&context, &[server_at("192.0.2.1")]).await?;
-            assert_eq!(local(&context, &stream), ip("10.78.1.2"));
+            let host = host(attach, named)?;
+            let (stream, _) = open(&host, &[server_at("192.0.2.1")]).await?;
+            assert_eq!(local(&host, &stream), ip("10.78.1.2"));
             let joined = || {
                 let info = stream.info().expect("it is open");
-                let paths = context.paths();
+                let paths = host.paths();
                 let second = paths
                     .iter()
                     .find(|path| path.outside.unwrap_or(path.addr) == ip("10.78.2.2"));
@@ -404,9 +396,9 @@ fn no_default_route(attach: Attach) {
     net.ours.ip(lines).expect("the links are there");
     // The routers do not answer for what is behind them.
     block_on(&net, move || async move {
-        let context = context(attach, &["u1", "u2"])?;
-        let (stream, took) = open(&context, &[server_at("192.0.2.1")]).await?;
-        assert_eq!(local(&context, &stream), ip("10.78.1.2"));
+        let host = host(attach, &["u1", "u2"])?;
+        let (stream, took) = open(&host, &[server_at("192.0.2.1")]).await?;
+        assert_eq!(local(&host, &stream), ip("10.78.1.2"));
         assert!(took < SOON, "{took:?}");
         Ok(())
     });

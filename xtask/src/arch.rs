@@ -25,6 +25,16 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("manypath-control", CORE),
+    // The library that applications take: what it needs of others it has under names of its own.
+    (
+        "manypath",
+        &[
+            "manypath-wire",
+            "manypath-tcp",
+            "manypath-stack",
+            "manypath-io",
+        ],
+    ),
     (
         "manypath-proxy",
         &[
@@ -60,6 +70,7 @@ const ALL: &[&str] = &[
     "manypath-sim",
     "manypath-host",
     "manypath-io",
+    "manypath",
     "manypath-control",
     "manypath-proxy",
     "manypath-lab",

@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use manypath_io::Context;
+use manypath_io::Host;
 use manypath_proxy::forward::Totals;
 use tokio::task::JoinHandle;
 
@@ -24,7 +24,7 @@ pub(crate) struct Load {
 
 impl Load {
     /// What a stack carries; without one, nothing.
-    pub(crate) fn of_stack(stack: Option<&Context>) -> Self {
+    pub(crate) fn of_stack(stack: Option<&Host>) -> Self {
         let Some(stack) = stack else {
             return Self::default();
         };

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use manypath_host::NoFirewall;
-use manypath_io::{Attach, Context, LoopbackPath};
+use manypath_io::{Attach, Host, LoopbackPath};
 use manypath_stack::api::LARGEST_BUFFER;
 use manypath_stack::{ConnOptions, PathManager, StackConfig};
 
@@ -51,8 +51,8 @@ fn stack_config(limits: &LimitArgs) -> Result<StackConfig, Failure> {
 }
 
 /// Starts the stack; if it is patient, also without any path.
-pub(crate) fn context(args: &StackArgs, patient: bool) -> Result<Context, Failure> {
-    Context::builder()
+pub(crate) fn host(args: &StackArgs, patient: bool) -> Result<Host, Failure> {
+    Host::builder()
         .paths(args.paths.iter().cloned())
         .attach(match args.attach {
             AttachKind::Auto => Attach::Auto,
@@ -95,20 +95,20 @@ fn failure(error: &io::Error) -> Failure {
 }
 
 /// Says which paths are not there yet: it may be a wrong name.
-pub(crate) fn warn_of_missing(context: &Context) {
-    if context.missing().is_empty() && !context.has_paths() {
+pub(crate) fn warn_of_missing(host: &Host) {
+    if host.missing().is_empty() && !host.has_paths() {
         tracing::warn!(
             "no interface has a default route: each is used when it gets one; without one, name it: --path eth0"
         );
     }
-    for missing in context.missing() {
+    for missing in host.missing() {
         tracing::warn!("{missing}; the path is used when it comes");
     }
 }
 
 /// Says in advance why a TUN device may carry nothing.
-pub(crate) fn warn_of_firewall(context: &Context) {
-    let devices = context.devices();
+pub(crate) fn warn_of_firewall(host: &Host) {
+    let devices = host.devices();
     let Some((tun, _)) = devices.iter().find(|(device, _)| device.is_tun) else {
         return;
     };

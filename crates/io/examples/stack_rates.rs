@@ -7,7 +7,7 @@
 mod common;
 
 use common::{Lab, addr, kernel_mptcp_listener, run};
-use manypath_io::{Attach, Connect, Context};
+use manypath_io::{Attach, Connect, Host};
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -37,14 +37,14 @@ struct Case {
     sending: bool,
 }
 
-fn build(case: Case) -> std::io::Result<Context> {
+fn build(case: Case) -> std::io::Result<Host> {
     let host = if case.attach == Attach::Tun { 2 } else { 10 };
     let specs = (1..=case.paths).map(|n| {
         format!("v{n}=10.77.{n}.{host}")
             .parse()
             .expect("a good path")
     });
-    let mut options = Context::builder()
+    let mut options = Host::builder()
         .paths(specs)
         .attach(case.attach)
         .offload(case.offload);
@@ -80,10 +80,8 @@ fn measure(lab: &Lab, case: Case, seconds: u64) {
         total
     });
     let result = lab.ours.block_on(move || async move {
-        let context = build(case)?;
-        let mut stream = Connect::new(&context)
-            .connect(addr("10.77.1.1:5000"))
-            .await?;
+        let host = build(case)?;
+        let mut stream = Connect::new(&host).connect(addr("10.77.1.1:5000")).await?;
         // Give the joins a moment, so that both cables work from the start.
         tokio::time::sleep(Duration::from_millis(50)).await;
         let (start, before) = (Instant::now(), busy());
@@ -96,7 +94,7 @@ fn measure(lab: &Lab, case: Case, seconds: u64) {
             let took = (start.elapsed().as_secs_f64(), busy() - before);
             stream.shutdown().await?;
             while stream.read(&mut buffer).await? > 0 {}
-            let info = context.counters();
+            let info = host.counters();
             std::io::Result::Ok((total, took, format!("{info}")))
         } else {
             loop {
@@ -106,7 +104,7 @@ fn measure(lab: &Lab, case: Case, seconds: u64) {
                 }
             }
             let took = (start.elapsed().as_secs_f64(), busy() - before);
-            Ok((total, took, format!("{}", context.counters())))
+            Ok((total, took, format!("{}", host.counters())))
         }
     });
     match result {

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Lab, addr, kernel_echo, kernel_mptcp_connect, kernel_mptcp_listener, pattern, run};
 use manypath_io::device::tun::{self, TunConfig};
-use manypath_io::{Attach, Builder, Connect, Context, DeviceAddress, MpListener};
+use manypath_io::{Attach, Builder, Connect, DeviceAddress, Host, MpListener};
 use manypath_stack::{ConnInfo, ConnOptions, ProtocolLevel, SubflowInfo, SubflowPhase};
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -13,18 +13,18 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// A stack in the calling thread's namespace with these paths.
 fn stack(paths: &[&str]) -> Builder {
-    Context::builder().paths(paths.iter().map(|p| p.parse().expect("a good path")))
+    Host::builder().paths(paths.iter().map(|p| p.parse().expect("a good path")))
 }
 
 /// Sends `len` bytes to an echo server, half of them before and half after `subflows` subflows are up (a peer takes no
 /// joins once it has everything), checks what comes back, and tells how the connection was when everything was sent.
 async fn through_echo(
-    context: &Context,
+    host: &Host,
     server: &str,
     len: usize,
     subflows: usize,
 ) -> io::Result<ConnInfo> {
-    let mut stream = Connect::new(context).connect(addr(server)).await?;
+    let mut stream = Connect::new(host).connect(addr(server)).await?;
     let sent = pattern(len);
     stream.write_all(&sent[..len / 2]).await?;
     let up = |info: &ConnInfo| {
@@ -79,12 +79,12 @@ fn owned_addresses_over_two_cables() {
     for offload in [true, false] {
         let server = start_kernel_echo(&lab, "0.0.0.0:5000", 1);
         let info = lab.ours.block_on(move || async move {
-            let context = stack(&["v1=10.77.1.10", "v2=10.77.2.10"])
+            let host = stack(&["v1=10.77.1.10", "v2=10.77.2.10"])
                 .attach(Attach::Packet)
                 .offload(offload)
                 .build()
                 .expect("a stack");
-            through_echo(&context, "10.77.1.1:5000", 5_000_000, 2).await
+            through_echo(&host, "10.77.1.1:5000", 5_000_000, 2).await
         });
         let info = info.expect("an echo");
         assert_eq!(info.level, ProtocolLevel::Multipath);
@@ -98,11 +98,11 @@ fn owned_addresses_over_ipv6() {
     let Some(lab) = Lab::new(1) else { return };
     let server = start_kernel_echo(&lab, "[::]:5000", 1);
     let info = lab.ours.block_on(|| async {
-        let context = stack(&["v1=fd77:1::10/64"])
+        let host = stack(&["v1=fd77:1::10/64"])
             .attach(Attach::Packet)
             .build()
             .expect("a stack");
-        through_echo(&context, "[fd77:1::1]:5000", 1_000_000, 1).await
+        through_echo(&host, "[fd77:1::1]:5000", 1_000_000, 1).await
     });
     assert_eq!(info.expect("an echo").level, ProtocolLevel::Multipath);
     server.join().expect("no panic").expect("the kernel served");
@@ -116,11 +116,11 @@ fn shared_addresses_leave_the_host_as_it_was() {
     let before = lab.ours.run(reserved);
     let server = start_kernel_echo(&lab, "0.0.0.0:5000", 1);
     let (info, rules, during) = lab.ours.block_on(move || async move {
-        let context = stack(&["v1", "v2"])
+        let host = stack(&["v1", "v2"])
             .attach(Attach::Packet)
             .build()
             .expect("a stack");
-        let info = through_echo(&context, "10.77.1.1:5000", 5_000_000, 2).await;
+        let info = through_echo(&host, "10.77.1.1:5000", 5_000_000, 2).await;
         (info, run("nft list ruleset"), reserved())
     });
     let info = info.expect("an echo");
@@ -143,13 +143,13 @@ fn tun_behind_the_kernels_translation() {
     for offload in [true, false] {
         let server = start_kernel_echo(&lab, "0.0.0.0:5000", 1);
         let (info, devices) = lab.ours.block_on(move || async move {
-            let context = stack(&["v1=10.77.1.2", "v2=10.77.2.2"])
+            let host = stack(&["v1=10.77.1.2", "v2=10.77.2.2"])
                 .attach(Attach::Tun)
                 .offload(offload)
                 .build()
                 .expect("a stack");
-            let info = through_echo(&context, "10.77.1.1:5000", 5_000_000, 2).await;
-            (info, context.devices())
+            let info = through_echo(&host, "10.77.1.1:5000", 5_000_000, 2).await;
+            (info, host.devices())
         });
         let info = info.expect("an echo");
         assert_eq!(info.level, ProtocolLevel::Multipath);
@@ -180,10 +180,10 @@ fn serve_kernel(lab: &Lab, paths: &'static [&'static str], attach: Attach, at: &
         Ok(got)
     });
     let level = lab.ours.block_on(move || async move {
-        let context = stack(paths).attach(attach).build().expect("a stack");
+        let host = stack(paths).attach(attach).build().expect("a stack");
         let port = addr(at).port();
         let listener =
-            MpListener::bind(&context, addr(&format!("0.0.0.0:{port}"))).expect("a free port");
+            MpListener::bind(&host, addr(&format!("0.0.0.0:{port}"))).expect("a free port");
         ready.send(()).expect("the client waits");
         let (mut stream, _) = listener.accept().await?;
         let level = stream.info()?.level;
@@ -192,7 +192,7 @@ fn serve_kernel(lab: &Lab, paths: &'static [&'static str], attach: Attach, at: &
         stream.write_all(&all).await?;
         stream.shutdown().await?;
         drop(stream);
-        context.close(Duration::from_secs(5)).await;
+        host.close(Duration::from_secs(5)).await;
         io::Result::Ok(level)
     });
     let got = client
@@ -235,11 +235,11 @@ fn a_port_of_the_host_is_refused() {
     lab.address_ours(1);
     let kind = lab.ours.block_on(|| async {
         let _host = std::net::TcpListener::bind("10.77.1.2:80").expect("a free port");
-        let context = stack(&["v1=10.77.1.2"])
+        let host = stack(&["v1=10.77.1.2"])
             .attach(Attach::Packet)
             .build()
             .expect("a stack");
-        MpListener::bind(&context, addr("0.0.0.0:80"))
+        MpListener::bind(&host, addr("0.0.0.0:80"))
             .map(|_| ())
             .map_err(|e| e.kind())
     });
@@ -271,8 +271,8 @@ fn a_tun_device_without_translation() {
     // The second round has a port of its own: the first one's connection may still be in TIME-WAIT.
     for (offload, target) in [(true, "10.99.0.1:5000"), (false, "10.99.0.1:5001")] {
         let level = lab.ours.block_on(move || async move {
-            let host = addr(target);
-            let listener = common::kernel_mptcp_listener(host)?;
+            let peer = addr(target);
+            let listener = common::kernel_mptcp_listener(peer)?;
             let server = std::thread::spawn(move || kernel_echo(listener, 1));
             let device = tun::open_direct(
                 &TunConfig {
@@ -280,16 +280,16 @@ fn a_tun_device_without_translation() {
                     mtu: 1400,
                     offload,
                 },
-                host.ip(),
+                peer.ip(),
                 24,
             )?;
-            let context = Context::builder()
+            let host = Host::builder()
                 .device(
                     device,
                     vec![DeviceAddress::new("10.99.0.2".parse().expect("a literal"))],
                 )
                 .build()?;
-            let info = through_echo(&context, target, 3_000_000, 1).await?;
+            let info = through_echo(&host, target, 3_000_000, 1).await?;
             server.join().expect("no panic")?;
             io::Result::Ok(info.level)
         });
@@ -323,12 +323,12 @@ fn missing_paths_are_clear_errors() {
 fn nobody_listens_or_answers() {
     let Some(lab) = Lab::new(1) else { return };
     let kinds = lab.ours.block_on(|| async {
-        let context = stack(&["v1=10.77.1.10"])
+        let host = stack(&["v1=10.77.1.10"])
             .attach(Attach::Packet)
             .build()
             .expect("a stack");
-        let refused = Connect::new(&context).connect(addr("10.77.1.1:9")).await;
-        let no_family = Connect::new(&context).connect(addr("[fd77:1::1]:9")).await;
+        let refused = Connect::new(&host).connect(addr("10.77.1.1:9")).await;
+        let no_family = Connect::new(&host).connect(addr("[fd77:1::1]:9")).await;
         (
             refused.map(|_| ()).map_err(|e| e.kind()),
             no_family.map(|_| ()).map_err(|e| e.kind()),
@@ -348,7 +348,7 @@ fn a_cable_that_comes_later_carries_a_subflow() {
     });
     let server = start_kernel_echo(&lab, "0.0.0.0:5000", 1);
     let result = lab.ours.block_on(|| async {
-        let context = Context::builder()
+        let host = Host::builder()
             .attach(Attach::Packet)
             .conn_options(ConnOptions {
                 path_manager: manypath_stack::PathManager::FullMesh,
@@ -356,18 +356,16 @@ fn a_cable_that_comes_later_carries_a_subflow() {
             })
             .build()
             .expect("a stack");
-        assert_eq!(context.paths().len(), 1);
-        let mut stream = Connect::new(&context)
-            .connect(addr("10.77.1.1:5000"))
-            .await?;
+        assert_eq!(host.paths().len(), 1);
+        let mut stream = Connect::new(&host).connect(addr("10.77.1.1:5000")).await?;
         stream.write_all(b"first").await?;
         until(|| stream.info().is_ok_and(|i| i.bytes_acked == 5)).await;
         run("ip link set v2 up");
         run("ip route add default via 10.77.2.1 dev v2 metric 7");
-        until(|| context.paths().len() == 2).await;
+        until(|| host.paths().len() == 2).await;
         until(|| stream.info().is_ok_and(|i| i.subflows.len() == 2)).await;
         run("ip link set v1 down");
-        until(|| context.paths().len() == 1).await;
+        until(|| host.paths().len() == 1).await;
         stream.write_all(b" second").await?;
         stream.shutdown().await?;
         let mut text = String::new();
@@ -453,8 +451,8 @@ fn write_and_end(attach: Attach, paths: &'static [&'static str]) {
     });
     when_ready.recv().expect("it listens");
     lab.ours.block_on(move || async move {
-        let context = stack(paths).attach(attach).build().expect("a stack");
-        let mut stream = Connect::new(&context)
+        let host = stack(paths).attach(attach).build().expect("a stack");
+        let mut stream = Connect::new(&host)
             .connect(addr("10.77.1.1:5000"))
             .await
             .expect("connected");
@@ -479,8 +477,8 @@ fn rules_that_somebody_flushes_are_put_back() {
     lab.address_ours(1);
     lab.ours.block_on(|| async {
         let build = stack(&["v1"]).attach(Attach::Packet).exposed_tables(true);
-        let context = build.build().expect("a stack");
-        let _listener = MpListener::bind(&context, addr("0.0.0.0:80")).expect("a free port");
+        let host = build.build().expect("a stack");
+        let _listener = MpListener::bind(&host, addr("0.0.0.0:80")).expect("a free port");
         let ruleset = || run("nft list ruleset");
         let before = ruleset();
         let name = before
@@ -505,7 +503,7 @@ fn rules_that_somebody_flushes_are_put_back() {
                 begin.elapsed()
             });
             times.push(away.await.expect("it comes back"));
-            assert_eq!(context.repairs(), n);
+            assert_eq!(host.repairs(), n);
         }
         times.sort();
         println!("rules were back after {times:?}");

@@ -1,6 +1,6 @@
 //! The whole driver over a cable in memory: no privileges, no kernel.
 
-use manypath_io::{Connect, Context, MpListener, MpStream, PathEvents};
+use manypath_io::{Connect, Host, MpListener, MpStream, PathEvents};
 use manypath_stack::{ConnOptions, EventKind, Mode, PathManager, ProtocolLevel};
 use std::io;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ async fn echo(listener: MpListener) -> io::Result<()> {
 }
 
 async fn round_trip(server: &str, len: usize, mode: Mode) -> io::Result<ProtocolLevel> {
-    let (client, far) = Context::memory_pair()?;
+    let (client, far) = Host::memory_pair()?;
     let listener = MpListener::bind(&far, addr(server))?;
     let task = tokio::spawn(echo(listener));
     let stream = Connect::new(&client)
@@ -73,7 +73,7 @@ async fn small_and_large_streams_come_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_connections_at_once() {
-    let (client, far) = Context::memory_pair().expect("two stacks");
+    let (client, far) = Host::memory_pair().expect("two stacks");
     let listener = MpListener::bind(&far, addr("10.0.0.2:80")).expect("a free port");
     let server = tokio::spawn(async move {
         loop {
@@ -119,7 +119,7 @@ async fn a_thousand_connections_at_once() {
 
 #[tokio::test]
 async fn errors_have_the_kinds_that_programs_look_for() {
-    let (client, far) = Context::memory_pair().expect("two stacks");
+    let (client, far) = Host::memory_pair().expect("two stacks");
     within(20, async {
         let refused = Connect::new(&client).connect(addr("10.0.0.2:9")).await;
         assert_eq!(
@@ -165,7 +165,7 @@ async fn plain_tcp_when_asked_for() {
 
 #[tokio::test]
 async fn the_second_call_has_its_first_bytes_in_the_syn() {
-    let (client, server) = Context::memory_pair().expect("two stacks");
+    let (client, server) = Host::memory_pair().expect("two stacks");
     let fast = ConnOptions {
         fast_open: true,
         ..ConnOptions::default()
@@ -197,7 +197,7 @@ async fn the_second_call_has_its_first_bytes_in_the_syn() {
 /// The basic interface of RFC 6897: addresses are added and removed on both sides, and the stream says what that did.
 #[tokio::test]
 async fn an_application_adds_and_removes_addresses() {
-    let (client, server) = Context::memory_pair().expect("two stacks");
+    let (client, server) = Host::memory_pair().expect("two stacks");
     let nobody_decides = ConnOptions {
         path_manager: PathManager::Passive,
         ..ConnOptions::default()
@@ -266,7 +266,7 @@ async fn until(events: &mut PathEvents, wanted: impl Fn(&EventKind) -> bool) {
 
 #[tokio::test]
 async fn an_application_may_stay_with_tcp() {
-    let (client, server) = Context::memory_pair().expect("two stacks");
+    let (client, server) = Host::memory_pair().expect("two stacks");
     let at = addr("10.0.0.2:80");
     let listener = MpListener::bind(&server, at).expect("free");
     let connect = Connect::new(&client).multipath(false);
@@ -279,7 +279,7 @@ async fn an_application_may_stay_with_tcp() {
 
 /// The two ends of a connection between the stacks, and what has to live as long.
 async fn connected() -> (MpStream, MpStream, MpListener) {
-    let (client, server) = Context::memory_pair().expect("two stacks");
+    let (client, server) = Host::memory_pair().expect("two stacks");
     let listener = MpListener::bind(&server, addr("10.0.0.2:80")).expect("a free port");
     let connect = MpStream::connect(&client, addr("10.0.0.2:80"));
     let (asked, served) = tokio::join!(connect, listener.accept());
@@ -325,7 +325,7 @@ async fn close_says_that_the_peer_did_not_get_everything() {
 
 #[tokio::test]
 async fn port_zero_is_any_free_port() {
-    let (client, server) = Context::memory_pair().expect("two stacks");
+    let (client, server) = Host::memory_pair().expect("two stacks");
     let bind = || MpListener::bind(&server, addr("10.0.0.2:0")).expect("a free port");
     let (one, two) = (bind(), bind());
     let (one_at, two_at) = (one.local_addr().unwrap(), two.local_addr().unwrap());
@@ -337,7 +337,7 @@ async fn port_zero_is_any_free_port() {
 
 #[tokio::test]
 async fn an_ipv4_address_within_ipv6_is_the_ipv4_address() {
-    let (client, server) = Context::memory_pair().expect("two stacks");
+    let (client, server) = Host::memory_pair().expect("two stacks");
     let at = addr("10.0.0.2:80");
     let listener = MpListener::bind(&server, at).expect("a free port");
     let connect = MpStream::connect(&client, addr("[::ffff:10.0.0.2]:80"));

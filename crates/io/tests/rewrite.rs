@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Lab, addr, kernel_mptcp_listener, pattern, run};
-use manypath_io::{Attach, Connect, Context, MpStream};
+use manypath_io::{Attach, Connect, Host, MpStream};
 use manypath_stack::{FallbackCause, ProtocolLevel};
 use std::io::{self, Read, Write};
 use std::net::TcpListener;
@@ -65,13 +65,13 @@ fn fall(hook: &'static str, port: &'static str, expected: FallbackCause) {
         .expect("a listener of the kernel");
     let server = lab.kernel.start(move || serve(&listener, hook, port));
     lab.ours.block_on(move || async move {
-        let context = Context::builder()
+        let host = Host::builder()
             .paths(["v1=10.77.1.10".parse().expect("a good path")])
             .attach(Attach::Packet)
             .offload(true)
             .build()
             .expect("a stack");
-        let mut stream = Connect::new(&context)
+        let mut stream = Connect::new(&host)
             .connect(addr("10.77.1.1:5000"))
             .await
             .expect("connected");

@@ -8,7 +8,7 @@ use manypath_control::report::{
 };
 use manypath_control::server::{Backend, News};
 use manypath_control::wire::DecisionReport;
-use manypath_io::Context;
+use manypath_io::Host;
 use manypath_io::device::{DeviceCounters, DeviceInfo};
 use manypath_io::sys::unread::unread;
 use manypath_stack::ids::ConnId;
@@ -17,25 +17,25 @@ use manypath_stack::{Command, Done, Path, PathManager, StackError};
 
 /// A running stack, for a [control socket](manypath_control::server::Server).
 #[derive(Clone, Debug)]
-pub struct Live(pub Context);
+pub struct Live(pub Host);
 
 impl Backend for Live {
     fn overview(&self) -> Overview {
-        let Self(context) = self;
-        let (used, limit) = context.memory();
+        let Self(host) = self;
+        let (used, limit) = host.memory();
         let memory = MemoryReport {
             used: used as u64,
             limit: limit as u64,
         };
         let owned = |(name, count): (&str, u64)| (name.to_owned(), count);
         Overview {
-            paths: paths(context),
-            devices: context.devices().into_iter().map(device).collect(),
+            paths: paths(host),
+            devices: host.devices().into_iter().map(device).collect(),
             memory,
-            counters: context
+            counters: host
                 .counters()
                 .iter()
-                .chain([(HOST_REPAIRS, context.repairs())])
+                .chain([(HOST_REPAIRS, host.repairs())])
                 .map(owned)
                 .collect(),
         }
@@ -84,9 +84,9 @@ impl Backend for Live {
 
 /// The paths that are there or were named. An address that the host has no more, and that nobody named, is none: where addresses
 /// are temporary (RFC 8981) there is a new one every day.
-fn paths(context: &Context) -> Vec<PathReport> {
+fn paths(host: &Host) -> Vec<PathReport> {
     let report = |path: Path, missing: Option<String>| PathReport {
-        iface: context
+        iface: host
             .iface_name(path.iface)
             .unwrap_or_else(|| path.iface.0.to_string()),
         address: Some(path.addr),
@@ -95,11 +95,11 @@ fn paths(context: &Context) -> Vec<PathReport> {
         mtu: path.mtu,
         missing,
     };
-    let there = context.paths().into_iter().map(|path| report(path, None));
-    let stalled = context.stalled().into_iter();
+    let there = host.paths().into_iter().map(|path| report(path, None));
+    let stalled = host.stalled().into_iter();
     let stalled = stalled.map(|(path, why)| report(path, Some(why)));
     let mut paths: Vec<PathReport> = there.chain(stalled).collect();
-    for missing in context.missing() {
+    for missing in host.missing() {
         // Another address of it is there, or it was named twice.
         if !paths.iter().any(|path| path.iface == missing.iface()) {
             paths.push(PathReport {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use manypath_io::netlink::{Follower, index_of};
-use manypath_io::{Connect, Context, LocalListener, MpListener};
+use manypath_io::{Connect, Host, LocalListener, MpListener};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 
@@ -57,7 +57,7 @@ pub struct Sockets {
     /// Asks peers that have been silent for so long whether they are there ([`Stream::set_keepalive`]); `None`: never.
     pub keepalive: Option<Duration>,
     /// Our stack, for [`Proto::Mptcp`].
-    pub stack: Option<Context>,
+    pub stack: Option<Host>,
     /// Names and addresses as the host reaches them.
     pub reach: Arc<Reach>,
 }
@@ -132,7 +132,7 @@ impl Sockets {
         loop {
             match self.listen(endpoint, backend).await {
                 Err(error) if error.source.kind() == io::ErrorKind::AddrNotAvailable => {
-                    if ours.is_some_and(Context::is_translated) {
+                    if ours.is_some_and(Host::is_translated) {
                         return Err(error);
                     }
                     if !std::mem::replace(&mut waits, true) {
@@ -168,7 +168,7 @@ impl Sockets {
         }
     }
 
-    fn stack(&self) -> io::Result<&Context> {
+    fn stack(&self) -> io::Result<&Host> {
         let missing = || io::Error::new(io::ErrorKind::Unsupported, "our stack is not set up");
         self.stack.as_ref().ok_or_else(missing)
     }

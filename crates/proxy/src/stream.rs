@@ -84,8 +84,8 @@ impl Stream {
                 Box::new(move || queue::unacknowledged(socket.as_ref()?.as_fd()).ok())
             }
             Self::Ours(stream) => {
-                let (context, id) = (stream.context().clone(), stream.id());
-                Box::new(move || Some(context.conn_info(id)?.send_queue.into()))
+                let (host, id) = (stream.host().clone(), stream.id());
+                Box::new(move || Some(host.conn_info(id)?.send_queue.into()))
             }
         })
     }
@@ -96,7 +96,7 @@ impl Stream {
         match self {
             Self::Host(stream) => queue::unacknowledged(stream.as_fd()).ok(),
             Self::Ours(stream) => {
-                let info = stream.context().conn_info(stream.id())?;
+                let info = stream.host().conn_info(stream.id())?;
                 Some(info.send_queue.into())
             }
         }
@@ -113,7 +113,7 @@ impl Stream {
                 matches!(ready.poll(&mut cx), Poll::Ready(Ok(ready)) if ready.is_error())
             }
             Self::Ours(stream) => {
-                let info = stream.context().conn_info(stream.id());
+                let info = stream.host().conn_info(stream.id());
                 let closed = info.map(|info| info.closed);
                 !matches!(closed, Some(None | Some(CloseCause::Finished)))
             }

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use manypath_io::Context;
+use manypath_io::Host;
 use manypath_proxy::endpoint::Endpoint;
 use manypath_proxy::forward::{self, Forward, Totals};
 use manypath_proxy::perf::{self, Header, Job, Kind, Plan, Progress, ServeOptions};
@@ -12,9 +12,9 @@ use manypath_proxy::sockets::Sockets;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-fn sockets(context: Context) -> Sockets {
+fn sockets(host: Host) -> Sockets {
     Sockets {
-        stack: Some(context),
+        stack: Some(host),
         connect_timeout: Duration::from_secs(10),
         ..Sockets::default()
     }
@@ -26,7 +26,7 @@ fn endpoint(text: &str) -> Endpoint {
 
 #[tokio::test]
 async fn both_ends_of_a_measurement_see_the_same_bytes() {
-    let (client, server) = Context::memory_pair().expect("two stacks");
+    let (client, server) = Host::memory_pair().expect("two stacks");
     let (client, server) = (sockets(client), sockets(server));
     for to in ["mptcp:10.0.0.2:5201", "mptcp:[fd00::2]:5201"] {
         let to = endpoint(to);
@@ -74,7 +74,7 @@ async fn both_ends_of_a_measurement_see_the_same_bytes() {
 
 /// An echo server behind one forwarder, reached through another: TCP, our stack, TCP.
 async fn chain() -> (TcpListener, TcpStream) {
-    let (near, far) = Context::memory_pair().expect("two stacks");
+    let (near, far) = Host::memory_pair().expect("two stacks");
     let target = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
     let to = endpoint(&format!("tcp:{}", target.local_addr().expect("bound")));
     let middle = endpoint("mptcp:10.0.0.2:80");

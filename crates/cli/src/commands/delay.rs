@@ -21,7 +21,7 @@ use manypath_control::server::Server;
 use manypath_io::device::Device;
 use manypath_io::device::memory::{MemoryConfig, pair};
 use manypath_io::path::PathSpec;
-use manypath_io::{Connect, Context, DeviceAddress, MpListener};
+use manypath_io::{Connect, DeviceAddress, Host, MpListener};
 use manypath_proxy::live::Live;
 use manypath_stack::PathManager;
 use manypath_stack::api::Refresh;
@@ -106,7 +106,7 @@ fn measure(args: &DelayArgs) -> io::Result<[Vec<f64>; 3]> {
             // The peer has no thread of its own, as it would have no part of this machine's processors elsewhere.
             let arms = NAMES.map(|_| pair(MemoryConfig::default()));
             let (near, far): (Vec<Device>, Vec<Device>) = arms.into_iter().unzip();
-            let near = near.into_iter().map(|device| context(device, 1)).collect::<io::Result<_>>()?;
+            let near = near.into_iter().map(|device| host(device, 1)).collect::<io::Result<_>>()?;
             let to = SocketAddr::from((PEER, 80));
             return tokio::select! {
                 measured = tokio::spawn(async move { ask(near, to, rounds, &path).await }) => measured?,
@@ -114,9 +114,9 @@ fn measure(args: &DelayArgs) -> io::Result<[Vec<f64>; 3]> {
             };
         };
         let paths = args.paths.iter().cloned();
-        let contexts = paths.map(|path| Context::builder().paths([path]).build());
-        let contexts = contexts.collect::<io::Result<_>>()?;
-        tokio::spawn(async move { ask(contexts, to, rounds, &path).await }).await?
+        let hosts = paths.map(|path| Host::builder().paths([path]).build());
+        let hosts = hosts.collect::<io::Result<_>>()?;
+        tokio::spawn(async move { ask(hosts, to, rounds, &path).await }).await?
     })
 }
 
@@ -140,16 +140,16 @@ fn runtime() -> io::Result<tokio::runtime::Runtime> {
         .build()
 }
 
-fn context(device: Device, host: u8) -> io::Result<Context> {
-    let address = DeviceAddress::new(Ipv4Addr::new(10, 0, 0, host).into());
-    Context::builder().device(device, vec![address]).build()
+fn host(device: Device, number: u8) -> io::Result<Host> {
+    let address = DeviceAddress::new(Ipv4Addr::new(10, 0, 0, number).into());
+    Host::builder().device(device, vec![address]).build()
 }
 
 /// The server: what was said to it, it says once more.
 async fn answer(devices: Vec<Device>, at: SocketAddr) -> io::Result<()> {
     let mut all = Vec::new();
     for device in devices {
-        let listener = MpListener::bind(&context(device, 2)?, at)?;
+        let listener = MpListener::bind(&host(device, 2)?, at)?;
         all.push(tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 tokio::spawn(async move {
@@ -169,18 +169,18 @@ async fn answer(devices: Vec<Device>, at: SocketAddr) -> io::Result<()> {
 }
 
 async fn ask(
-    contexts: Vec<Context>,
+    hosts: Vec<Host>,
     to: SocketAddr,
     rounds: usize,
     folder: &Path,
 ) -> io::Result<[Vec<f64>; 3]> {
     // Both have a control socket; one has a controller that owns all connections.
     let mut arms = Vec::new();
-    for (context, name) in contexts.into_iter().zip(NAMES) {
-        let live = Live(context.clone());
+    for (host, name) in hosts.into_iter().zip(NAMES) {
+        let live = Live(host.clone());
         let sockets = folder.join("manypath");
         let server = Server::start_in(&sockets, name, "measures delays".to_owned(), live)?;
-        arms.push((context, server));
+        arms.push((host, server));
     }
     let _controller = controller(folder).await?;
     let mut bare = Bare::start()?;
@@ -263,8 +263,8 @@ async fn controller(folder: &Path) -> io::Result<Spinners> {
 }
 
 /// One connection: microseconds from its SYN to that of its second subflow.
-async fn once(context: &Context, to: SocketAddr, policy: PathManager) -> io::Result<f64> {
-    let connect = Connect::new(context).with(|options| options.path_manager = policy);
+async fn once(host: &Host, to: SocketAddr, policy: PathManager) -> io::Result<f64> {
+    let connect = Connect::new(host).with(|options| options.path_manager = policy);
     let mut stream = connect.connect(to).await?;
     stream.write_all(b"hello").await?;
     let mut chunk = vec![0; 64 << 10];

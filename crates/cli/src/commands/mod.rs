@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use manypath_control::report::ConnReport;
 use manypath_control::server::{Backend, Server};
-use manypath_io::Context;
+use manypath_io::Host;
 use manypath_proxy::congestion_controls_without;
 use manypath_proxy::endpoint::Proto;
 use manypath_proxy::live::Live;
@@ -48,7 +48,7 @@ impl Opened {
         self.sockets
             .stack
             .as_ref()
-            .map(|context| Live(context.clone()).connections())
+            .map(|host| Live(host.clone()).connections())
             .unwrap_or_default()
     }
 
@@ -60,8 +60,8 @@ impl Opened {
 
     /// Waits for what closed streams have still to deliver, as long as it moves, before everything is taken down in order.
     pub(crate) async fn close_delivered(self) {
-        if let Some(context) = &self.sockets.stack {
-            context.delivered(STANDSTILL).await;
+        if let Some(host) = &self.sockets.stack {
+            host.delivered(STANDSTILL).await;
         }
         self.close().await;
     }
@@ -69,8 +69,8 @@ impl Opened {
     /// Takes everything down in order.
     pub(crate) async fn close(self) {
         drop(self.control);
-        if let Some(context) = self.sockets.stack {
-            context.close(PATIENCE).await;
+        if let Some(host) = self.sockets.stack {
+            host.close(PATIENCE).await;
         }
     }
 }
@@ -118,15 +118,15 @@ pub(crate) fn open(
         });
     }
     // A signal that came meanwhile ended the programs that set-up starts, too, if it came from the terminal.
-    let context: Context = setup::context(args, matches!(purpose, Purpose::Service { .. }))
+    let host: Host = setup::host(args, matches!(purpose, Purpose::Service { .. }))
         .map_err(|failure| signals::noted().map_or(failure, Signal::failure))?;
-    setup::warn_of_missing(&context);
-    setup::warn_of_firewall(&context);
+    setup::warn_of_missing(&host);
+    setup::warn_of_firewall(&host);
     // Being seen is a convenience: traffic flows without it.
-    let control = Server::start(title, Live(context.clone()))
+    let control = Server::start(title, Live(host.clone()))
         .inspect_err(|error| tracing::warn!(%error, "`manypath status` will not see this process"))
         .ok();
-    sockets.stack = Some(context);
+    sockets.stack = Some(host);
     Ok(Opened { sockets, control })
 }
 

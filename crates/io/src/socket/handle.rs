@@ -1,7 +1,7 @@
 //! What a stream and its halves share: one connection of one stack.
 
 use super::error;
-use crate::context::Context;
+use crate::host::Host;
 use manypath_stack::ids::{ConnId, SubflowId};
 use manypath_stack::{ConnInfo, ConnOptions, ConnState, ReadOutcome, StackError};
 use std::io;
@@ -13,7 +13,7 @@ use tokio::io::ReadBuf;
 /// A connection that the application holds; dropping it closes the connection in order.
 #[derive(Debug)]
 pub(crate) struct Handle {
-    pub(crate) context: Context,
+    pub(crate) host: Host,
     pub(crate) id: ConnId,
     options: Mutex<ConnOptions>,
     pub(crate) local: SocketAddr,
@@ -21,9 +21,9 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    pub(crate) fn new(context: Context, id: ConnId, options: ConnOptions) -> io::Result<Self> {
+    pub(crate) fn new(host: Host, id: ConnId, options: ConnOptions) -> io::Result<Self> {
         let info = {
-            let mut session = context.shared().session();
+            let mut session = host.shared().session();
             let inner = session.inner();
             let info = inner.stack.info(id);
             match (&info, inner.wakers.conn(id)) {
@@ -36,7 +36,7 @@ impl Handle {
         }
         .map_err(error::of_call)?;
         Ok(Handle {
-            context,
+            host,
             id,
             options: Mutex::new(options),
             local: info.local,
@@ -45,7 +45,7 @@ impl Handle {
     }
 
     pub(crate) fn info(&self) -> io::Result<ConnInfo> {
-        let mut session = self.context.shared().session();
+        let mut session = self.host.shared().session();
         let inner = session.inner();
         inner.stack.info(self.id).map_err(error::of_call)
     }
@@ -59,7 +59,7 @@ impl Handle {
         if out.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
-        let mut session = self.context.shared().session();
+        let mut session = self.host.shared().session();
         let now = session.now();
         let inner = session.inner();
         match inner.stack.read(now, self.id, out.initialize_unfilled()) {
@@ -94,7 +94,7 @@ impl Handle {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        let mut session = self.context.shared().session();
+        let mut session = self.host.shared().session();
         let now = session.now();
         let inner = session.inner();
         match inner.stack.write(now, self.id, bytes) {
@@ -133,7 +133,7 @@ impl Handle {
     /// Until the peer has acknowledged everything, our end of stream included. What it says meanwhile is read and dropped, so that it
     /// is not kept from reading by writes of its own that do not fit.
     pub(crate) fn poll_close(&self, cx: &mut Cx<'_>) -> Poll<io::Result<()>> {
-        let mut session = self.context.shared().session();
+        let mut session = self.host.shared().session();
         let now = session.now();
         let inner = session.inner();
         let mut waste = [0; 4096];
@@ -175,7 +175,7 @@ impl Handle {
             ConnId,
         ) -> Result<R, StackError>,
     ) -> io::Result<R> {
-        let shared = self.context.shared();
+        let shared = self.host.shared();
         let result = shared.act(|stack, now| f(stack, now, self.id));
         result.map_err(error::of_call)
     }
@@ -208,7 +208,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        let mut session = self.context.shared().session();
+        let mut session = self.host.shared().session();
         let now = session.now();
         let inner = session.inner();
         inner.wakers.forget(self.id);

@@ -3,7 +3,7 @@
 use super::error;
 use super::handle::Handle;
 use super::stream::MpStream;
-use crate::context::Context;
+use crate::host::Host;
 use manypath_stack::ids::ListenerId;
 use manypath_stack::{ConnOptions, ListenOptions};
 use std::future::poll_fn;
@@ -16,27 +16,22 @@ use std::task::{Context as Cx, Poll};
 /// this host reach it by a [`LocalListener`](crate::LocalListener).
 #[derive(Debug)]
 pub struct MpListener {
-    context: Context,
+    host: Host,
     id: ListenerId,
     addr: SocketAddr,
     options: ConnOptions,
 }
 
 impl MpListener {
-    /// Listens on an address and port with the context's options; an unspecified address means every path. Where the
+    /// Listens on an address and port with the host's options; an unspecified address means every path. Where the
     /// stack shares an address with the host, the port is taken away from the host. Port 0 means any that is free, which
     /// [`MpListener::local_addr`] names.
     ///
     /// # Errors
     /// `AddrNotAvailable` when no path has that address, `AddrInUse` when stack or host have a listener there; where
     /// addresses are shared, what the change of the firewall reports.
-    pub fn bind(context: &Context, addr: SocketAddr) -> io::Result<Self> {
-        Self::bind_with(
-            context,
-            addr,
-            context.backlog(),
-            context.accept_options().clone(),
-        )
+    pub fn bind(host: &Host, addr: SocketAddr) -> io::Result<Self> {
+        Self::bind_with(host, addr, host.backlog(), host.accept_options().clone())
     }
 
     /// Listens with options of its own, and room for `backlog` connections that are not accepted yet.
@@ -44,24 +39,24 @@ impl MpListener {
     /// # Errors
     /// Those of [`MpListener::bind`].
     pub fn bind_with(
-        context: &Context,
+        host: &Host,
         addr: SocketAddr,
         backlog: usize,
         options: ConnOptions,
     ) -> io::Result<Self> {
         let ip = addr.ip().to_canonical();
-        if !ip.is_unspecified() && !context.has_address(ip) {
+        if !ip.is_unspecified() && !host.has_address(ip) {
             let text = format!("no path has the address {ip}");
             return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, text));
         }
         let listen = |addr| {
-            context.claim_port(addr)?;
+            host.claim_port(addr)?;
             let wanted = ListenOptions {
                 addr,
                 backlog,
                 conn: options.clone(),
             };
-            let mut session = context.shared().session();
+            let mut session = host.shared().session();
             let id = session.inner().stack.listen(wanted);
             id.map_err(error::of_call)
         };
@@ -73,7 +68,7 @@ impl MpListener {
             _ => (listen(addr)?, addr),
         };
         Ok(MpListener {
-            context: context.clone(),
+            host: host.clone(),
             id,
             addr,
             options,
@@ -99,7 +94,7 @@ impl MpListener {
     /// The same for hand-written futures.
     pub fn poll_accept(&self, cx: &mut Cx<'_>) -> Poll<io::Result<(MpStream, SocketAddr)>> {
         let id = {
-            let mut session = self.context.shared().session();
+            let mut session = self.host.shared().session();
             let inner = session.inner();
             match inner.stack.accept(self.id) {
                 Some(id) => {
@@ -112,7 +107,7 @@ impl MpListener {
                 }
             }
         };
-        let handle = Handle::new(self.context.clone(), id, self.options.clone())?;
+        let handle = Handle::new(self.host.clone(), id, self.options.clone())?;
         let remote = handle.remote;
         Poll::Ready(Ok((MpStream::from_handle(Arc::new(handle)), remote)))
     }
@@ -137,7 +132,7 @@ fn any_port<T>(mut listen: impl FnMut(u16) -> io::Result<T>) -> io::Result<T> {
 
 impl Drop for MpListener {
     fn drop(&mut self) {
-        let mut session = self.context.shared().session();
+        let mut session = self.host.shared().session();
         let now = session.now();
         let inner = session.inner();
         drop(inner.wakers.forget_listener(self.id));

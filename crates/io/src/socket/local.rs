@@ -4,7 +4,7 @@
 //! What goes to an address of the host from the host itself travels by the loopback interface, and what comes from its containers
 //! by their bridge. Neither passes the devices on which packets are taken from the kernel.
 
-use crate::context::Context;
+use crate::host::Host;
 use crate::netlink::Snapshot;
 use crate::path::covers;
 use crate::sys::filter::attach_filter;
@@ -30,7 +30,7 @@ const BY_NAME: Ipv4Addr = Ipv4Addr::new(127, 0, 1, 1);
 /// [`MpListener`](crate::MpListener). It follows the host's addresses.
 #[derive(Debug)]
 pub struct LocalListener {
-    context: Context,
+    host: Host,
     at: SocketAddr,
     except: Vec<IpAddr>,
     sockets: BTreeMap<SocketAddr, TcpListener>,
@@ -47,13 +47,13 @@ impl LocalListener {
     /// Listens beside a listener of ours at `at`, but not on the addresses of `except`, which another program may want. `None` where
     /// the stack has only addresses that the host does not have. What cannot be listened on is said in the log and left out.
     #[must_use]
-    pub fn beside(context: &Context, at: SocketAddr, except: &[IpAddr]) -> Option<Self> {
-        if !context.shares_host() {
+    pub fn beside(host: &Host, at: SocketAddr, except: &[IpAddr]) -> Option<Self> {
+        if !host.shares_host() {
             return None;
         }
         let mut listener = LocalListener {
-            changes: context.host_changes(),
-            context: context.clone(),
+            changes: host.host_changes(),
+            host: host.clone(),
             at,
             except: except.to_vec(),
             sockets: BTreeMap::new(),
@@ -83,7 +83,7 @@ impl LocalListener {
                 let mut changed = pin!(self.changes.changed());
                 let (sockets, turn) = (&self.sockets, &mut self.turn);
                 poll_fn(|cx| {
-                    // The sender lives in the context, which lives in this.
+                    // The sender lives in the stack, which lives in this.
                     if changed.as_mut().poll(cx).is_ready() {
                         return Poll::Ready(None);
                     }
@@ -101,8 +101,8 @@ impl LocalListener {
     /// Brings the sockets in line with the host's addresses.
     fn follow(&mut self) {
         let wanted = self
-            .context
-            .with_host(|host| local_ends(host, self.at, &self.except));
+            .host
+            .with_snapshot(|host| local_ends(host, self.at, &self.except));
         for at in self.sockets.keys().copied().collect::<Vec<_>>() {
             if !wanted.contains(&at) {
                 self.close(at);
@@ -129,7 +129,7 @@ impl LocalListener {
 
     fn open(&self, at: SocketAddr) -> io::Result<TcpListener> {
         use rustix::net::{listen, sockopt};
-        let socket: OwnedFd = match self.context.held(at) {
+        let socket: OwnedFd = match self.host.held(at) {
             Some(held) => held?,
             None => hold_port(at)?,
         };
@@ -146,7 +146,7 @@ impl LocalListener {
     /// On addresses of paths, what comes by a path is the stack's. The firewall's guard keeps it from the kernel; where others can take that
     /// away, a SYN in that moment must not open a connection whose later packets the guard takes.
     fn keep_paths_out(&self, at: SocketAddr, socket: impl AsFd) -> io::Result<()> {
-        let paths = self.context.guarded_interfaces(at.ip());
+        let paths = self.host.guarded_interfaces(at.ip());
         attach_filter(socket, &crate::filter::not_by(&paths))
     }
 

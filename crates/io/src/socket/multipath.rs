@@ -121,7 +121,7 @@ impl MpStream {
     /// What happens to the connection's subflows and to our addresses from now on: the events that a controller gets.
     #[must_use]
     pub fn path_events(&self) -> PathEvents {
-        let (events, lost) = self.context().path_events();
+        let (events, lost) = self.host().path_events();
         let conn = self.id();
         PathEvents {
             events,

@@ -2,8 +2,8 @@
 
 use super::error;
 use super::handle::Handle;
-use crate::context::Context;
 use crate::driver::Shared;
+use crate::host::Host;
 use crate::netlink;
 use crate::race::memory::{Candidate, Way};
 use crate::race::{Attempt, Step, race};
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// What is asked for.
 pub(super) struct Request<'a> {
-    pub(super) context: &'a Context,
+    pub(super) host: &'a Host,
     /// The only address of ours that may be used.
     pub(super) local: Option<IpAddr>,
     pub(super) options: &'a ConnOptions,
@@ -30,7 +30,7 @@ pub(super) struct Request<'a> {
 
 /// Opens a connection by the first path and address that answer. Tells how many of the early bytes were taken.
 pub(super) async fn open(request: Request<'_>) -> io::Result<(Handle, usize)> {
-    let remotes = outside(request.context, request.remotes)?;
+    let remotes = outside(request.host, request.remotes)?;
     let request = Request {
         remotes: &remotes,
         ..request
@@ -40,14 +40,14 @@ pub(super) async fn open(request: Request<'_>) -> io::Result<(Handle, usize)> {
         return Err(error::of_call(StackError::NoPath));
     }
     let pairs = candidates.iter().map(|c| (c.local, c.remote.ip()));
-    request.context.find_ways(&pairs.collect::<Vec<_>>());
-    let run = Run::begin(request.context.shared());
+    request.host.find_ways(&pairs.collect::<Vec<_>>());
+    let run = Run::begin(request.host.shared());
     let delays: Vec<Duration> = candidates.iter().map(|c| c.delay).collect();
     let outcome = race(&delays, |i| {
         Opening::start(&request, run.race, &candidates[i], i == 0)
     })
     .await;
-    let mut session = request.context.shared().session();
+    let mut session = request.host.shared().session();
     let now = session.elapsed();
     session
         .inner()
@@ -73,9 +73,9 @@ pub(super) async fn open(request: Request<'_>) -> io::Result<(Handle, usize)> {
 ///
 /// # Errors
 /// `ConnectionRefused` where none is left.
-fn outside(context: &Context, remotes: &[SocketAddr]) -> io::Result<Vec<SocketAddr>> {
+fn outside(host: &Host, remotes: &[SocketAddr]) -> io::Result<Vec<SocketAddr>> {
     let stays_inside = |remote: &&SocketAddr| {
-        let shared = context.shares_host() && !context.is_translated();
+        let shared = host.shares_host() && !host.is_translated();
         shared && netlink::is_of_host(remote.ip()).unwrap_or(false)
     };
     let (own, left): (Vec<&SocketAddr>, Vec<&SocketAddr>) = remotes.iter().partition(stays_inside);
@@ -92,7 +92,7 @@ fn outside(context: &Context, remotes: &[SocketAddr]) -> io::Result<Vec<SocketAd
 }
 
 fn candidates(request: &Request<'_>) -> Vec<Candidate> {
-    let mut session = request.context.shared().session();
+    let mut session = request.host.shared().session();
     let now = session.elapsed();
     let inner = session.inner();
     let asked = |addr: &IpAddr| request.local.is_none_or(|local| local == *addr);
@@ -163,7 +163,7 @@ impl Opening {
             conn: request.options.clone(),
         };
         let attempt = || {
-            let mut session = request.context.shared().session();
+            let mut session = request.host.shared().session();
             let now = session.now();
             let started = session
                 .inner()
@@ -174,7 +174,7 @@ impl Opening {
         let (mut session, mut started) = attempt();
         while started == Err(StackError::NoPorts) {
             drop(session);
-            if !request.context.grow_ports() {
+            if !request.host.grow_ports() {
                 return Err(error::of_call(StackError::NoPorts));
             }
             (session, started) = attempt();
@@ -188,7 +188,7 @@ impl Opening {
         });
         inner.wakers.follow(id, false);
         session.pump();
-        let handle = Handle::new(request.context.clone(), id, request.options.clone())?;
+        let handle = Handle::new(request.host.clone(), id, request.options.clone())?;
         Ok((handle, taken.transpose()?))
     }
 }
@@ -203,7 +203,7 @@ impl Attempt for Opening {
                 _ => Poll::Pending,
             };
         };
-        let mut session = handle.context.shared().session();
+        let mut session = handle.host.shared().session();
         let Some(waiting) = session.inner().wakers.conn(handle.id) else {
             return Poll::Ready(Step::Failed(io::ErrorKind::NotConnected.into()));
         };

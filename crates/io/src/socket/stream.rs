@@ -3,7 +3,7 @@
 use super::handle::Handle;
 use super::open::{Request, open};
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf};
-use crate::context::Context;
+use crate::host::Host;
 use manypath_stack::api::meant;
 use manypath_stack::ids::{ConnId, SubflowId};
 use manypath_stack::{Command, ConnInfo, ConnOptions, Done};
@@ -22,17 +22,17 @@ const STANDSTILL: Duration = Duration::from_secs(60);
 /// A Multipath TCP connection, used like tokio's `TcpStream`.
 ///
 /// Where the peer or a middlebox does not know Multipath TCP, it is a plain TCP connection; [`MpStream::info`] says which. Dropping
-/// it closes it in order: what was written is still delivered, as long as the [`Context`] lives (and for a while after that:
+/// it closes it in order: what was written is still delivered, as long as the [`Host`] lives (and for a while after that:
 /// [`Builder::linger`](crate::Builder::linger)). [`MpStream::close`] waits for it, and says whether it was.
 ///
 /// ```
-/// use manypath_io::{Context, MpListener, MpStream};
+/// use manypath_io::{Host, MpListener, MpStream};
 /// use tokio::io::{AsyncReadExt, AsyncWriteExt};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {
 /// // Two stacks in one process, joined by a cable in memory.
-/// let (client, server) = Context::memory_pair()?;
+/// let (client, server) = Host::memory_pair()?;
 /// let listener = MpListener::bind(&server, "10.0.0.2:80".parse().unwrap())?;
 /// let echo = tokio::spawn(async move {
 ///     let (mut stream, _peer) = listener.accept().await?;
@@ -60,19 +60,19 @@ pub struct MpStream {
 /// How to open a connection: what tokio calls a `TcpSocket`.
 #[derive(Debug, Clone)]
 pub struct Connect {
-    context: Context,
+    host: Host,
     local: Option<IpAddr>,
     options: ConnOptions,
 }
 
 impl Connect {
-    /// Starts with the context's options for connections.
+    /// Starts with the host's options for connections.
     #[must_use]
-    pub fn new(context: &Context) -> Self {
+    pub fn new(host: &Host) -> Self {
         Connect {
-            context: context.clone(),
+            host: host.clone(),
             local: None,
-            options: context.conn_options().clone(),
+            options: host.conn_options().clone(),
         }
     }
 
@@ -123,7 +123,7 @@ impl Connect {
     }
 
     /// Opens the connection to the first of a peer's addresses that answers, which are given in the order of preference, by the first
-    /// path that works: SYNs race over paths and addresses (RFC 8305). Paths come in the order of [`Context::paths`], backup paths
+    /// path that works: SYNs race over paths and addresses (RFC 8305). Paths come in the order of [`Host::paths`], backup paths
     /// last, and what did not work lately behind the others. The first SYN alone takes early bytes along, and one SYN/ACK alone is
     /// acknowledged, so the peer accepts one connection.
     ///
@@ -135,7 +135,7 @@ impl Connect {
         early: &[u8],
     ) -> io::Result<(MpStream, usize)> {
         let Connect {
-            context,
+            host,
             local,
             options,
         } = self;
@@ -148,7 +148,7 @@ impl Connect {
             ));
         }
         let request = Request {
-            context: &context,
+            host: &host,
             local,
             options: &options,
             remotes: &outside,
@@ -163,12 +163,12 @@ impl Connect {
 }
 
 impl MpStream {
-    /// Opens a connection with the context's options. See [`Connect`] for others.
+    /// Opens a connection with the host's options. See [`Connect`] for others.
     ///
     /// # Errors
     /// Those of [`Connect::connect`].
-    pub async fn connect(context: &Context, remote: SocketAddr) -> io::Result<Self> {
-        Connect::new(context).connect(remote).await
+    pub async fn connect(host: &Host, remote: SocketAddr) -> io::Result<Self> {
+        Connect::new(host).connect(remote).await
     }
 
     pub(super) fn from_handle(handle: Arc<Handle>) -> Self {
@@ -199,8 +199,8 @@ impl MpStream {
 
     /// The stack it belongs to.
     #[must_use]
-    pub fn context(&self) -> &Context {
-        &self.handle.context
+    pub fn host(&self) -> &Host {
+        &self.handle.host
     }
 
     /// Everything there is to know about the connection and its subflows.

@@ -31,7 +31,7 @@ use tokio::task::JoinHandle;
 /// A running stack. Clones are the same stack; when the last one and all sockets are gone, what was written is delivered
 /// ([`Builder::linger`] says how long that may take), the devices are closed and the host is put back as it was.
 #[derive(Clone)]
-pub struct Context(Arc<Inner>);
+pub struct Host(Arc<Inner>);
 
 struct Inner {
     shared: Arc<Shared>,
@@ -44,7 +44,7 @@ struct Inner {
     linger: Duration,
 }
 
-/// How long [`Context::close`] waits between two looks.
+/// How long [`Host::close`] waits between two looks.
 const LOOK: Duration = Duration::from_millis(5);
 
 fn lock(attachment: &Mutex<Attachment>) -> MutexGuard<'_, Attachment> {
@@ -52,13 +52,13 @@ fn lock(attachment: &Mutex<Attachment>) -> MutexGuard<'_, Attachment> {
     attachment.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl std::fmt::Debug for Context {
+impl std::fmt::Debug for Host {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Context").finish_non_exhaustive()
+        f.debug_struct("Host").finish_non_exhaustive()
     }
 }
 
-impl Context {
+impl Host {
     /// Starts to describe a stack.
     #[must_use]
     pub fn builder() -> Builder {
@@ -70,7 +70,7 @@ impl Context {
     ///
     /// # Errors
     /// Those of [`Builder::build`].
-    pub fn memory_pair() -> io::Result<(Context, Context)> {
+    pub fn memory_pair() -> io::Result<(Host, Host)> {
         let (a, b) = crate::device::memory::pair(crate::device::memory::MemoryConfig::default());
         let v6 = |n: u16| std::net::Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n);
         let end = |device, number: u8| {
@@ -78,7 +78,7 @@ impl Context {
                 DeviceAddress::new(std::net::Ipv4Addr::new(10, 0, 0, number).into()),
                 DeviceAddress::new(v6(u16::from(number)).into()),
             ];
-            Context::builder().device(device, addresses).build()
+            Host::builder().device(device, addresses).build()
         };
         Ok((end(a, 1)?, end(b, 2)?))
     }
@@ -122,7 +122,7 @@ impl Context {
         !lock(&self.0.attachment).host_paths().is_empty()
     }
 
-    /// The paths that were named and are not there now, but for those that only are [stalled](Context::stalled).
+    /// The paths that were named and are not there now, but for those that only are [stalled](Host::stalled).
     #[must_use]
     pub fn missing(&self) -> Vec<Missing> {
         lock(&self.0.attachment).missing()
@@ -263,7 +263,7 @@ impl Context {
     }
 
     /// Looks at the host as the stack was told of it last.
-    pub(crate) fn with_host<R>(&self, f: impl FnOnce(&Snapshot) -> R) -> R {
+    pub(crate) fn with_snapshot<R>(&self, f: impl FnOnce(&Snapshot) -> R) -> R {
         f(lock(&self.0.attachment).host())
     }
 

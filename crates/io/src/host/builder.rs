@@ -3,7 +3,7 @@
 use super::attach::{Attachment, Desired};
 use super::packet::{PacketAttachment, refuse_conflicts};
 use super::tun::TunAttachment;
-use super::{Context, Inner, follow};
+use super::{Host, Inner, follow};
 use crate::device::Device;
 use crate::driver::Shared;
 use crate::names::Names;
@@ -62,10 +62,10 @@ impl DeviceAddress {
 /// Describes a stack.
 ///
 /// ```no_run
-/// use manypath_io::Context;
+/// use manypath_io::Host;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {
-/// let context = Context::builder()
+/// let host = Host::builder()
 ///     .path("wlan0".parse().unwrap())
 ///     .path("wwan0,backup".parse().unwrap())
 ///     .build()?;
@@ -211,7 +211,7 @@ impl Builder {
 
     /// How long dropping the last handle may block its thread to deliver what was written to streams that are closed: 30 seconds
     /// where nothing is said, zero for not at all. It ends as soon as the peers have acknowledged everything, and after ten
-    /// seconds in which they acknowledged nothing. [`MpStream::close`](crate::MpStream::close) and [`Context::delivered`] wait
+    /// seconds in which they acknowledged nothing. [`MpStream::close`](crate::MpStream::close) and [`Host::delivered`] wait
     /// without blocking. Stacks that live on [memory devices](crate::device::memory) alone do not wait: the peer may be on the same
     /// thread.
     #[must_use]
@@ -228,14 +228,14 @@ impl Builder {
     }
 
     /// Starts the stack. Must be called within a runtime whose threads are all in the caller's network namespace. A path that
-    /// was named and is not there yet is used when it comes ([`Context::missing`]), as one is that goes away and comes back.
+    /// was named and is not there yet is used when it comes ([`Host::missing`]), as one is that goes away and comes back.
     ///
     /// # Errors
     /// `NotFound` for an interface that does not exist, `NetworkDown` for one that is down and `AddrNotAvailable` for one without
     /// address, if no other path is there, or when none was named and there is none (but see [`Builder::without_paths`]); `AddrInUse` when no ports or networks are
     /// left, `InvalidInput` for a path on the loopback ([`LoopbackPath`]), `PermissionDenied` without the privileges that packet sockets (`CAP_NET_RAW`) or the set-up (`CAP_NET_ADMIN`) need.
     /// The host is then as it was.
-    pub fn build(self) -> io::Result<Context> {
+    pub fn build(self) -> io::Result<Host> {
         let (shared, deadlines) = Shared::new(self.stack, self.seed)?;
         let mut tasks = vec![deadlines];
         let patient = self.patient;
@@ -262,7 +262,7 @@ impl Builder {
         for (device, addresses) in self.devices {
             bring(&shared, &attachment, device, &addresses);
         }
-        Ok(Context(Arc::new(Inner {
+        Ok(Host(Arc::new(Inner {
             shared,
             conn: self.conn,
             accept: self.accept,
