@@ -14,12 +14,12 @@ mod memory;
 mod runtime;
 mod setup;
 mod signals;
-mod units;
 mod words;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+pub(crate) use manypath_proxy::units;
 
 use args::{Cli, Command};
 use exit::Failure;

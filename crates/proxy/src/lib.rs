@@ -5,11 +5,13 @@
 //! other processes see and steer the connections of ours.
 #![forbid(unsafe_code)]
 
+pub mod config;
 pub mod endpoint;
 mod error;
 pub mod forward;
 mod host;
 pub mod live;
+pub mod observe;
 pub mod perf;
 mod places;
 pub mod reach;
@@ -20,6 +22,8 @@ pub mod serve;
 pub mod sockets;
 pub mod stream;
 pub mod target;
+pub mod units;
+pub mod users;
 
 pub use error::Error;
 pub use host::congestion_controls_without;

@@ -1,10 +1,13 @@
-//! Amounts as people write and read them.
+//! Amounts of bytes and time as people write and read them, on command lines and in files.
 
 use std::time::Duration;
 
 /// Reads `500M`, `64Ki`, `1.5G`, `1000`; decimal prefixes, with an `i` binary ones. A `B` at the end is allowed, and upper and lower
 /// case are the same, as for figures and scenarios.
-pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// It is no amount, or more than 64 bits hold.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is no amount of bytes; write for example 500M, 64Ki or 1000");
     let number_len = text
         .bytes()
@@ -37,7 +40,10 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
 }
 
 /// Reads `10s`, `500ms`, `2m`, `1h`, `2h4m`, `10`; without a unit, seconds.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+///
+/// # Errors
+/// It is no time.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     // Hours and minutes may stand before smaller units.
     for unit in ['h', 'm'] {
         if let Some((large, rest)) = text.split_once(unit) {
@@ -73,7 +79,10 @@ fn parse_one(text: &str) -> Result<Duration, String> {
 }
 
 /// Reads a time between two things that repeat: as [`parse_duration`], but not zero, which would never rest.
-pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
+///
+/// # Errors
+/// It is no time, or none at all.
+pub fn parse_period(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
         Duration::ZERO => Err("it must be longer than nothing".to_owned()),
         period => Ok(period),
@@ -82,10 +91,13 @@ pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
 
 /// A time, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Patience(pub(crate) Option<Duration>);
+pub struct Patience(pub Option<Duration>);
 
 /// Reads a time as [`parse_period`] does, or `off`.
-pub(crate) fn parse_period_or_off(text: &str) -> Result<Patience, String> {
+///
+/// # Errors
+/// It is neither.
+pub fn parse_period_or_off(text: &str) -> Result<Patience, String> {
     match text {
         "off" => Ok(Patience(None)),
         text => parse_period(text).map(|period| Patience(Some(period))),
@@ -110,18 +122,64 @@ fn scaled(value: f64, unit: &str) -> String {
     format!("{value:.digits$} {}{unit}", PREFIXES[at])
 }
 
+/// A time as [`parse_duration`] reads it: `2h4m`, `10s`, `500ms`; to the microsecond.
+#[must_use]
+pub fn span(time: Duration) -> String {
+    let micros = time.as_micros();
+    let units = [
+        ("h", 3_600_000_000),
+        ("m", 60_000_000),
+        ("s", 1_000_000),
+        ("ms", 1000),
+        ("us", 1),
+    ];
+    let mut rest = micros;
+    let mut text = String::new();
+    for (i, (unit, size)) in units.into_iter().enumerate() {
+        // Hours and minutes may stand before a smaller unit, and one unit ends it.
+        let exact = rest % size == 0;
+        if rest >= size && (exact || i < 2) {
+            text.push_str(&format!("{}{unit}", rest / size));
+            rest %= size;
+        }
+        if rest == 0 {
+            break;
+        }
+    }
+    match text.is_empty() {
+        true => "0s".to_owned(),
+        false => text,
+    }
+}
+
+/// An amount as [`parse_bytes`] reads it, without loss: `64Ki`, `1000`.
+#[must_use]
+pub fn exact_bytes(value: u64) -> String {
+    let units = [("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)];
+    let whole = units
+        .into_iter()
+        .find(|(_, size)| value >= *size && value % size == 0);
+    match whole {
+        Some((unit, size)) => format!("{}{unit}", value / size),
+        None => value.to_string(),
+    }
+}
+
 /// `1.23 MB`.
-pub(crate) fn bytes(value: u64) -> String {
+#[must_use]
+pub fn bytes(value: u64) -> String {
     scaled(value as f64, "B")
 }
 
 /// `1.23 Gbit/s`.
-pub(crate) fn bits_per_second(value: f64) -> String {
+#[must_use]
+pub fn bits_per_second(value: f64) -> String {
     scaled(value, "bit/s")
 }
 
 /// Microseconds as `12.3 ms`.
-pub(crate) fn micros(value: u64) -> String {
+#[must_use]
+pub fn micros(value: u64) -> String {
     match value {
         0..1000 => format!("{value} us"),
         1000..10_000 => format!("{:.2} ms", value as f64 / 1e3),
@@ -179,6 +237,20 @@ mod tests {
         assert!(parse_period_or_off("0").is_err() && parse_period_or_off("on").is_err());
         assert!(parse_period("0ms").is_err() && parse_period("1ms").is_ok());
         assert!(parse_duration("s").is_err() && parse_duration("1d").is_err());
+    }
+
+    #[test]
+    fn what_is_written_exactly_reads_back() {
+        for text in [
+            "10s", "2h4m", "500ms", "1h", "1m30s", "1500ms", "7us", "90h",
+        ] {
+            let time = parse_duration(text).expect(text);
+            assert_eq!(span(time), text);
+        }
+        assert_eq!(span(Duration::ZERO), "0s");
+        for text in ["64Ki", "3Gi", "1000", "0", "1025"] {
+            assert_eq!(exact_bytes(parse_bytes(text).expect(text)), text);
+        }
     }
 
     #[test]

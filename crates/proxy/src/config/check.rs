@@ -1,0 +1,231 @@
+//! Checks a configuration as a whole: the files that it names, and whether it is safe.
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::file::Draft;
+use super::{Config, Fault, Faults, Listen, read_text};
+use crate::endpoint::{Endpoint, Proto};
+use crate::serve::OpeningKind;
+use crate::target::rules::{Rule, Then};
+use crate::users::Users;
+
+/// The longest file that is read.
+const LONGEST: u64 = 4 << 20;
+
+/// A configuration that can be put in force.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// What it says.
+    pub config: Config,
+    /// The users of each file that it names.
+    pub users: HashMap<PathBuf, Arc<Users>>,
+    /// What is allowed and may not be meant.
+    pub warnings: Vec<String>,
+}
+
+impl Checked {
+    /// The users of a listener, if it asks for any.
+    #[must_use]
+    pub fn users_of(&self, listen: &Listen) -> Option<Arc<Users>> {
+        self.users.get(listen.users.as_ref()?).cloned()
+    }
+}
+
+/// Reads a file and everything that it names.
+///
+/// # Errors
+/// Everything that is wrong.
+pub fn read_file(path: &Path) -> Result<Checked, Faults> {
+    let text = read(path).map_err(|error| Faults::of_file(path, error))?;
+    let faults = |faults| Faults {
+        file: path.to_owned(),
+        faults,
+    };
+    let draft = read_text(&text).map_err(faults)?;
+    check(draft).map_err(faults)
+}
+
+/// Checks what [`read_text`] has read, or what the command line says.
+///
+/// # Errors
+/// Everything that is wrong.
+pub fn check(draft: Draft) -> Result<Checked, Vec<Fault>> {
+    let mut faults = Vec::new();
+    let mut warnings = Vec::new();
+    let Draft {
+        config,
+        listeners,
+        rules,
+    } = draft;
+    if config.listeners.is_empty() {
+        faults.push(at((0, 0), "there is no [[listen]]: nobody could come"));
+    }
+    let mut users = HashMap::new();
+    for (listen, place) in config.listeners.iter().zip(&listeners) {
+        if let Some(path) = &listen.users
+            && !users.contains_key(path)
+        {
+            match read_users(path) {
+                Ok(read) => {
+                    users.insert(path.clone(), Arc::new(read));
+                }
+                Err(messages) => faults.extend(messages.into_iter().map(|m| at(*place, m))),
+            }
+        }
+        if let Some(tls) = &listen.spec.tls {
+            let unreadable = [&tls.cert, &tls.key].map(|file| read(file).err());
+            let told = unreadable.into_iter().flatten();
+            faults.extend(told.map(|error| at(*place, format!("`tls`: {error}"))));
+        }
+        if let Some(why) = unsafe_without(listen, &config.rules) {
+            faults.push(at(*place, why));
+        }
+        warnings.extend(warnings_of(listen));
+    }
+    faults.extend(faults_of_rules(&config, &rules));
+    warnings.extend(warnings_of_rules(&config, &users));
+    match faults.is_empty() {
+        true => Ok(Checked {
+            config,
+            users,
+            warnings,
+        }),
+        false => Err(faults),
+    }
+}
+
+fn at(place: (usize, usize), message: impl Into<String>) -> Fault {
+    let (line, column) = place;
+    Fault {
+        line,
+        column,
+        message: message.into(),
+    }
+}
+
+/// The text of a file, which must not be endless.
+fn read(path: &Path) -> Result<String, String> {
+    let told = |error| format!("cannot read {}: {error}", path.display());
+    let meta = fs::metadata(path).map_err(told)?;
+    if !meta.is_file() {
+        return Err(format!("{} is no file", path.display()));
+    }
+    if meta.len() > LONGEST {
+        return Err(format!("{} is longer than {LONGEST} bytes", path.display()));
+    }
+    fs::read_to_string(path).map_err(told)
+}
+
+fn read_users(path: &Path) -> Result<Users, Vec<String>> {
+    let text = read(path).map_err(|error| vec![format!("`users`: {error}")])?;
+    let file = path.display();
+    Users::read(&text).map_err(|bad| {
+        let told = bad.into_iter();
+        told.map(|bad| format!("`users`: {file}:{}: {}", bad.line, bad.message))
+            .collect()
+    })
+}
+
+/// Whether others than programs of this host reach a listener.
+fn is_beyond_loopback(on: &Endpoint) -> bool {
+    let host = on.at.host();
+    match host.parse::<IpAddr>() {
+        Ok(addr) => !addr.to_canonical().is_loopback(),
+        Err(_) => !host.eq_ignore_ascii_case("localhost"),
+    }
+}
+
+/// A listener that lets anybody go anywhere would be found and used within hours.
+fn unsafe_without(listen: &Listen, rules: &[Rule]) -> Option<String> {
+    let open = matches!(listen.spec.opening, OpeningKind::Http | OpeningKind::Socks5)
+        && is_beyond_loopback(&listen.spec.on);
+    (open && listen.users.is_none() && rules.is_empty()).then(|| {
+        format!(
+            "{} is reached from beyond this host: say who may use it, by `users`, or by a [[rule]] as client = \"192.168.1.0/24\", then = \"allow\"",
+            listen.spec.on
+        )
+    })
+}
+
+fn warnings_of(listen: &Listen) -> Vec<String> {
+    let spec = &listen.spec;
+    let beyond = is_beyond_loopback(&spec.on);
+    let mut told = Vec::new();
+    if beyond && listen.users.is_some() && spec.tls.is_none() {
+        told.push(format!(
+            "{}: passwords go over the network in clear: without `tls`, whoever is on the way reads them",
+            spec.name
+        ));
+    }
+    if beyond && spec.proxy_in {
+        told.push(format!(
+            "{}: whoever reaches it says what the client's address is: let nobody but your load balancer through",
+            spec.name
+        ));
+    }
+    told
+}
+
+/// Rules that can never apply.
+fn faults_of_rules(config: &Config, places: &[(usize, usize)]) -> Vec<Fault> {
+    let asks = config.listeners.iter().any(|listen| listen.users.is_some());
+    let named = config.rules.iter().zip(places);
+    let named = named.filter(|(rule, _)| !asks && !rule.user.is_empty());
+    named
+        .map(|(_, place)| at(*place, "`user` never matches: no [[listen]] has `users`"))
+        .collect()
+}
+
+fn warnings_of_rules(config: &Config, users: &HashMap<PathBuf, Arc<Users>>) -> Vec<String> {
+    let mut told = Vec::new();
+    let rules = &config.rules;
+    let is_for_all = |rule: &Rule| {
+        let any_client = rule.client.is_empty() && rule.user.is_empty();
+        any_client && rule.to.is_empty() && rule.port.is_empty()
+    };
+    let last = rules.iter().position(is_for_all);
+    if let Some(last) = last.filter(|last| last + 1 < rules.len()) {
+        let message = format!(
+            "rule {} is for everything: no later rule is ever asked",
+            last + 1
+        );
+        told.push(message);
+    }
+    if !rules.is_empty() && rules.iter().all(|rule| rule.then == Then::Deny) {
+        told.push(
+            "no rule allows anything: what no rule matches is denied; end with a [[rule]] that says then = \"allow\"".to_owned(),
+        );
+    }
+    for (i, rule) in rules.iter().enumerate() {
+        let is_known = |name: &str| users.values().any(|users| users.names().any(|n| n == name));
+        for name in rule.user.iter().filter(|name| !is_known(name)) {
+            told.push(format!("rule {}: no users file has a user '{name}'", i + 1));
+        }
+    }
+    told
+}
+
+/// The kinds of TCP that a configuration needs.
+#[must_use]
+pub fn kinds(config: &Config) -> Vec<Proto> {
+    let mut kinds = Vec::new();
+    for listen in &config.listeners {
+        let outside = match &listen.spec.opening {
+            OpeningKind::Fixed(to) => to.proto,
+            OpeningKind::Http | OpeningKind::Socks5 => listen.spec.outside,
+        };
+        for kind in [listen.spec.on.proto, outside] {
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+    }
+    kinds
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,294 @@
+//! What a file may say, and how mistakes are told.
+
+use super::*;
+use crate::serve::Bounds;
+
+/// All faults of a text, as `LINE:COLUMN message`.
+fn faults(text: &str) -> Vec<String> {
+    let faults = read_text(text).expect_err("it is wrong");
+    let told = faults.iter();
+    told.map(|fault| format!("{}:{} {}", fault.line, fault.column, fault.message))
+        .collect()
+}
+
+fn config(text: &str) -> Config {
+    match read_text(text) {
+        Ok(draft) => draft.config,
+        Err(faults) => panic!("{faults:?}"),
+    }
+}
+
+#[test]
+fn everything_that_can_be_said_is_read() {
+    let all = config(
+        r#"
+        [[listen]]
+        name = "front"
+        on = "mptcp:192.0.2.1:3128"
+        opening = "http"
+        outside = "tcp"
+        users = "/etc/manypath/users"
+        tls = { cert = "/etc/tls/cert.pem", key = "/etc/tls/key.pem" }
+        proxy_protocol = { in = true, out = "v2" }
+        forwarded = "x-forwarded-for"
+        [[listen]]
+        on = "[::1]:1080"
+        opening = "socks5"
+        [[listen]]
+        on = "8.example:80"
+        opening = "fixed"
+        to = "kernel-mptcp:server.example:80"
+
+        [[rule]]
+        client = ["192.0.2.0/24", "2001:db8::1"]
+        user = "alice"
+        to = ["*.example.net", "203.0.113.0/24"]
+        port = [443, "8000-8999"]
+        then = "allow"
+        [[rule]]
+        then = "deny"
+
+        [limits]
+        connections = 100
+        per_client = 7
+        header_size = "16Ki"
+        header_time = "5s"
+        keep_alive = "30s"
+        idle = "off"
+        udp_idle = "3m"
+        udp_targets = 9
+        connect_time = "500ms"
+        tcp_keepalive = "off"
+
+        [metrics]
+        on = "unix:/run/manypath/metrics.sock"
+        [log]
+        access = "/var/log/manypath/access.log"
+        format = "text"
+        [resolver]
+        servers = ["192.0.2.53", "[2001:db8::53]:5353"]
+        "#,
+    );
+    let [front, socks, fixed] = all.listeners.as_slice() else {
+        panic!("three of them: {:?}", all.listeners);
+    };
+    assert_eq!(&*front.spec.name, "front");
+    assert_eq!(front.spec.on.to_string(), "mptcp:192.0.2.1:3128");
+    assert_eq!(
+        (front.spec.outside, socks.spec.outside),
+        (Proto::Tcp, Proto::Mptcp)
+    );
+    assert_eq!(front.users.as_deref(), Some("/etc/manypath/users".as_ref()));
+    assert!(front.spec.tls.is_some() && front.spec.proxy_in);
+    assert_eq!(front.spec.proxy_out, Some(ProxyVersion::V2));
+    assert_eq!(front.spec.forwarded, ForwardedHeader::XForwardedFor);
+    assert_eq!(&*socks.spec.name, "socks5 [::1]:1080");
+    assert_eq!(socks.spec.on.to_string(), "tcp:[::1]:1080");
+    let to = "kernel-mptcp:server.example:80"
+        .parse()
+        .expect("an endpoint");
+    assert_eq!(fixed.spec.opening, OpeningKind::Fixed(to));
+    assert_eq!(
+        all.rules[0].to_string(),
+        "allow from 192.0.2.0/24, 2001:db8::1 user alice to *.example.net, 203.0.113.0/24 port 443, 8000-8999"
+    );
+    assert_eq!(all.rules[1].to_string(), "deny everything");
+    let bounds = Bounds {
+        header_bytes: 16 * 1024,
+        header_time: Duration::from_secs(5),
+        keep_alive: Duration::from_secs(30),
+        idle: None,
+        max_connections: 100,
+        max_per_client: 7,
+        udp_idle: Duration::from_secs(180),
+        udp_targets: 9,
+        ..Bounds::default()
+    };
+    assert_eq!((&all.limits.bounds, &front.spec.bounds), (&bounds, &bounds));
+    assert_eq!(all.limits.connect_time, Duration::from_millis(500));
+    assert_eq!(all.limits.keepalive, None);
+    assert_eq!(
+        all.metrics.map(|on| on.to_string()).as_deref(),
+        Some("unix:/run/manypath/metrics.sock")
+    );
+    assert_eq!(all.log.access.to_string(), "/var/log/manypath/access.log");
+    let servers: Vec<String> = all
+        .resolver
+        .servers
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(servers, ["192.0.2.53:53", "[2001:db8::53]:5353"]);
+}
+
+#[test]
+fn one_client_has_a_quarter_of_fewer_connections() {
+    let all = config("[limits]\nconnections = 10\n");
+    assert_eq!(all.limits.bounds.max_per_client, 3);
+    assert_eq!(config("").limits, Limits::default());
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_with_their_places() {
+    let text = "\
+[[listen]]
+on = \"127.0.0.1:3128\"
+openning = \"http\"
+[[listen]]
+on = 3128
+opening = \"htpp\"
+[limit]
+connections = 5
+[limits]
+header-size = \"64Ki\"
+idle = \"soon\"
+connections = 0
+";
+    assert_eq!(
+        faults(text),
+        [
+            "1:1 [[listen]] has no `opening`",
+            "3:1 unknown key `openning` in [[listen]]: is `opening` meant?",
+            "5:6 `on` is a number, and wants an address and port as \"127.0.0.1:3128\"",
+            "6:11 `opening`: 'htpp' is none of http, socks5, fixed",
+            "7:2 unknown key `limit` in the file: is `limits` meant?",
+            "10:1 unknown key `header-size` in [limits]: is `header_size` meant?",
+            "11:8 `idle`: 'soon' is no time; write for example 10s, 500ms, 2m or 2h4m",
+            "12:15 `connections` is 0, and wants a number from 1 to 10000000",
+        ]
+    );
+}
+
+#[test]
+fn broken_toml_is_told_by_its_place() {
+    let told = faults("[[listen]]\non = \n");
+    assert!(told[0].starts_with("2:"), "{told:?}");
+    let told = faults("[limits]\nidle = \"1s\"\nidle = \"2s\"\n");
+    assert!(
+        told[0].starts_with("3:1 ") && told[0].contains("duplicate"),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn values_that_would_be_limits_of_another_kind_are_refused() {
+    for value in [
+        "-1",
+        "0",
+        "18446744073709551616",
+        "1.5",
+        "nan",
+        "\"\"",
+        "\"5\"",
+        "true",
+        "[]",
+        "1979-05-27",
+    ] {
+        let told = faults(&format!("[limits]\nconnections = {value}\n"));
+        assert_eq!(told.len(), 1, "{value}: {told:?}");
+        assert!(
+            told[0].starts_with("2:15 `connections` is "),
+            "{value}: {told:?}"
+        );
+    }
+    for value in [
+        "\"\"",
+        "\"-1s\"",
+        "\"0\"",
+        "\"1e30\"",
+        "\"1y\"",
+        "\"NaN\"",
+        "\"inf\"",
+        "\"20000h\"",
+        "1",
+    ] {
+        let told = faults(&format!("[limits]\nidle = {value}\n"));
+        assert_eq!(told.len(), 1, "{value}: {told:?}");
+    }
+    for value in [
+        "\"1\"",
+        "\"2Mi\"",
+        "-1",
+        "\"1e9\"",
+        "\"99999999999999999999\"",
+    ] {
+        let told = faults(&format!("[limits]\nheader_size = {value}\n"));
+        assert_eq!(told.len(), 1, "{value}: {told:?}");
+    }
+}
+
+#[test]
+fn keys_of_another_opening_are_refused() {
+    for (lines, part) in [
+        (
+            "opening = \"http\"\nto = \"tcp:a:1\"",
+            "`to` is for opening = \"fixed\"",
+        ),
+        ("opening = \"fixed\"", "wants `to`"),
+        (
+            "opening = \"fixed\"\nto = \"tcp:a:0\"",
+            "nobody can be reached at port 0",
+        ),
+        (
+            "opening = \"fixed\"\nto = \"tcp:a:1\"\nusers = \"/u\"",
+            "`users` is for openings that can ask",
+        ),
+        (
+            "opening = \"fixed\"\nto = \"tcp:a:1\"\noutside = \"tcp\"",
+            "`outside` is for openings whose client",
+        ),
+        (
+            "opening = \"socks5\"\ntls = { cert = \"/c\", key = \"/k\" }",
+            "`tls` is for opening = \"http\"",
+        ),
+        (
+            "opening = \"http\"\ntls = { cert = \"/c\" }",
+            "`tls` of [[listen]] has no `key`",
+        ),
+        (
+            "opening = \"http\"\nusers = \"users\"",
+            "is not a whole path",
+        ),
+        (
+            "opening = \"http\"\nproxy_protocol = { out = \"v3\" }",
+            "neither v1 nor v2",
+        ),
+        ("opening = \"http\"\nname = \"a b\"", "is no name"),
+    ] {
+        let told = faults(&format!("[[listen]]\non = \"127.0.0.1:1\"\n{lines}\n"));
+        assert_eq!(told.len(), 1, "{lines}: {told:?}");
+        assert!(told[0].contains(part), "{lines}: {told:?}");
+    }
+}
+
+#[test]
+fn two_listeners_cannot_be_at_one_place() {
+    let listen = "[[listen]]\nopening = \"http\"\non = \"127.0.0.1:3128\"\n";
+    let told = faults(&format!("{listen}{listen}"));
+    assert_eq!(told[0], "4:1 two listeners are called http 127.0.0.1:3128");
+    assert_eq!(told[1], "6:6 two listeners are on 127.0.0.1:3128");
+}
+
+#[test]
+fn metrics_stay_on_this_host() {
+    for (on, part) in [
+        ("0.0.0.0:9464", "no loopback address"),
+        ("192.0.2.1:9464", "no loopback address"),
+        ("localhost:9464", "neither ADDRESS:PORT"),
+        ("unix:metrics.sock", "a whole path"),
+    ] {
+        let told = faults(&format!("[metrics]\non = \"{on}\"\n"));
+        assert!(told[0].contains(part), "{on}: {told:?}");
+    }
+}
+
+#[test]
+fn a_list_that_would_mean_nobody_is_refused() {
+    let told = faults("[[rule]]\nclient = []\nthen = \"allow\"\n");
+    assert_eq!(
+        told,
+        ["2:10 `client` is an empty list: leave it out to mean any"]
+    );
+    let told = faults("[[rule]]\nport = [0, \"9-8\", 70000]\nto = \"192.0.2.1/24\"\n");
+    assert_eq!(told.len(), 5, "{told:?}");
+}

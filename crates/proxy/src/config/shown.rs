@@ -1,0 +1,181 @@
+//! What is in force, for people and for programs.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::check::Checked;
+use super::{Config, Listen};
+use crate::serve::{ForwardedHeader, OpeningKind, ProxyVersion};
+use crate::target::rules::Rule;
+use crate::units::{exact_bytes, span};
+
+/// A configuration as one JSON object, in the words of the file; times in seconds, amounts in bytes.
+#[must_use]
+pub fn as_json(checked: &Checked) -> Value {
+    let config = &checked.config;
+    let bounds = &config.limits.bounds;
+    let seconds = |time: std::time::Duration| time.as_secs_f64();
+    json!({
+        "listen": config.listeners.iter().map(listener_json).collect::<Vec<_>>(),
+        "rule": config.rules,
+        "otherwise": otherwise(config),
+        "limits": {
+            "connections": bounds.max_connections,
+            "per_client": bounds.max_per_client,
+            "header_size": bounds.header_bytes,
+            "header_time": seconds(bounds.header_time),
+            "keep_alive": seconds(bounds.keep_alive),
+            "idle": bounds.idle.map(seconds),
+            "udp_idle": seconds(bounds.udp_idle),
+            "udp_targets": bounds.udp_targets,
+            "connect_time": seconds(config.limits.connect_time),
+            "tcp_keepalive": config.limits.keepalive.map(seconds),
+        },
+        "metrics": config.metrics.as_ref().map(|on| json!({ "on": on.to_string() })),
+        "log": { "access": config.log.access.to_string(), "format": config.log.format },
+        "resolver": { "servers": config.resolver.servers },
+        "warnings": checked.warnings,
+    })
+}
+
+fn listener_json(listen: &Listen) -> Value {
+    let spec = &listen.spec;
+    #[derive(Serialize)]
+    struct Tls<'a> {
+        cert: &'a std::path::Path,
+        key: &'a std::path::Path,
+    }
+    let (to, outside) = match &spec.opening {
+        OpeningKind::Fixed(to) => (Some(to.to_string()), None),
+        OpeningKind::Http | OpeningKind::Socks5 => (None, Some(spec.outside.name())),
+    };
+    json!({
+        "name": &*spec.name,
+        "on": spec.on.to_string(),
+        "opening": spec.opening.name(),
+        "to": to,
+        "outside": outside,
+        "users": listen.users,
+        "tls": spec.tls.as_ref().map(|tls| Tls { cert: &tls.cert, key: &tls.key }),
+        "proxy_protocol": { "in": spec.proxy_in, "out": spec.proxy_out.map(version) },
+        "forwarded": forwarded(spec.forwarded),
+    })
+}
+
+fn version(version: ProxyVersion) -> &'static str {
+    match version {
+        ProxyVersion::V1 => "v1",
+        ProxyVersion::V2 => "v2",
+    }
+}
+
+fn forwarded(header: ForwardedHeader) -> &'static str {
+    match header {
+        ForwardedHeader::Off => "off",
+        ForwardedHeader::Forwarded => "forwarded",
+        ForwardedHeader::XForwardedFor => "x-forwarded-for",
+    }
+}
+
+/// What happens to a request that no rule is for.
+fn otherwise(config: &Config) -> &'static str {
+    match config.rules.is_empty() {
+        true => "allow",
+        false => "deny",
+    }
+}
+
+/// A configuration as a few lines.
+#[must_use]
+pub fn as_text(checked: &Checked) -> String {
+    let config = &checked.config;
+    let mut text = String::new();
+    for listen in &config.listeners {
+        listener_text(&mut text, listen);
+    }
+    rules_text(&mut text, config);
+    let bounds = &config.limits.bounds;
+    let or_off = |time: Option<_>| time.map_or_else(|| "off".to_owned(), span);
+    let limits = [
+        ("connections", bounds.max_connections.to_string()),
+        ("per_client", bounds.max_per_client.to_string()),
+        ("header_size", exact_bytes(bounds.header_bytes as u64)),
+        ("header_time", span(bounds.header_time)),
+        ("keep_alive", span(bounds.keep_alive)),
+        ("idle", or_off(bounds.idle)),
+        ("udp_idle", span(bounds.udp_idle)),
+        ("udp_targets", bounds.udp_targets.to_string()),
+        ("connect_time", span(config.limits.connect_time)),
+        ("tcp_keepalive", or_off(config.limits.keepalive)),
+    ];
+    let limits: Vec<String> = limits
+        .into_iter()
+        .map(|(key, value)| format!("{key} {value}"))
+        .collect();
+    let metrics = config.metrics.as_ref();
+    let metrics = metrics.map_or_else(|| "off".to_owned(), ToString::to_string);
+    let servers: Vec<String> = config
+        .resolver
+        .servers
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let servers = match servers.is_empty() {
+        true => "those of the host".to_owned(),
+        false => servers.join(", "),
+    };
+    // Writing to a string does not fail.
+    let _ = write!(
+        text,
+        "limits    {}\nmetrics   {metrics}\nlog       access {}, {}\nresolver  servers {servers}\n",
+        limits.join(", "),
+        config.log.access,
+        config.log.format,
+    );
+    text
+}
+
+fn listener_text(text: &mut String, listen: &Listen) {
+    let spec = &listen.spec;
+    let mut parts = vec![format!("{} on {}", spec.opening.name(), spec.on)];
+    match &spec.opening {
+        OpeningKind::Fixed(to) => parts.push(format!("to {to}")),
+        OpeningKind::Http | OpeningKind::Socks5 => {
+            parts.push(format!("outside {}", spec.outside));
+            parts.push(match &listen.users {
+                Some(users) => format!("users of {}", users.display()),
+                None => "no passwords".to_owned(),
+            });
+        }
+    }
+    if let Some(tls) = &spec.tls {
+        parts.push(format!("TLS by {}", tls.cert.display()));
+    }
+    if spec.proxy_in {
+        parts.push("PROXY protocol in".to_owned());
+    }
+    if let Some(out) = spec.proxy_out {
+        parts.push(format!("PROXY protocol {} out", version(out)));
+    }
+    if spec.forwarded != ForwardedHeader::Off {
+        parts.push(format!("adds {}", forwarded(spec.forwarded)));
+    }
+    let _ = writeln!(text, "listen    {}: {}", spec.name, parts.join(", "));
+}
+
+fn rules_text(text: &mut String, config: &Config) {
+    let numbered = config.rules.iter().enumerate();
+    let mut lines: Vec<String> = numbered
+        .map(|(i, rule): (usize, &Rule)| format!("{:<3} {rule}", i + 1))
+        .collect();
+    lines.push(match config.rules.is_empty() {
+        true => "    allow everything but special addresses, and CONNECT to other ports than 443"
+            .to_owned(),
+        false => "    deny everything else".to_owned(),
+    });
+    for line in lines {
+        let _ = writeln!(text, "rule  {line}");
+    }
+}

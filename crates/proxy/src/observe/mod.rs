@@ -1,0 +1,113 @@
+//! What is told of serving: metrics, health, and the access log.
+
+pub mod access;
+mod clock;
+pub mod metrics;
+mod process;
+pub mod serve;
+pub mod sink;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, SystemTime};
+
+use crate::request::Request;
+use crate::serve::observer::{Ended, Failure, Observer, Refusal};
+use access::{Event, Line};
+use metrics::Metrics;
+use sink::Sink;
+
+/// Counts everything that serving tells, and writes it to the access log.
+#[derive(Debug)]
+pub struct Observatory {
+    metrics: Arc<Metrics>,
+    log: RwLock<Option<Arc<Sink>>>,
+}
+
+impl Observatory {
+    /// Counts into `metrics`; without a log so far.
+    #[must_use]
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Self {
+            metrics,
+            log: RwLock::default(),
+        }
+    }
+
+    /// What is counted.
+    #[must_use]
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// Lines go there from now on; what the log before has still to write is written.
+    pub fn log_to(&self, sink: Option<Sink>) {
+        *self.log.write().unwrap_or_else(|e| e.into_inner()) = sink.map(Arc::new);
+    }
+
+    /// The access log in use.
+    #[must_use]
+    pub fn log(&self) -> Option<Arc<Sink>> {
+        self.log.read().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+
+    fn write(&self, line: &Line<'_>) {
+        let Some(log) = self.log() else { return };
+        if !log.write(line) {
+            self.metrics.log_line_lost();
+        }
+    }
+}
+
+impl Observer for Observatory {
+    fn accepted(&self, listener: &Arc<str>, _peer: SocketAddr) {
+        self.metrics.accepted(listener);
+    }
+
+    fn closed(&self, listener: &Arc<str>) {
+        self.metrics.closed(listener);
+    }
+
+    fn refused(
+        &self,
+        listener: &Arc<str>,
+        client: SocketAddr,
+        request: Option<&Request>,
+        why: Refusal,
+    ) {
+        self.metrics.refused(listener, why);
+        self.write(&Line {
+            time: SystemTime::now(),
+            listener,
+            client,
+            request,
+            event: Event::Refused(why),
+        });
+    }
+
+    fn failed(&self, listener: &Arc<str>, request: &Request, why: Failure) {
+        self.metrics.failed(listener, why);
+        self.write(&Line {
+            time: SystemTime::now(),
+            listener,
+            client: request.client.address,
+            request: Some(request),
+            event: Event::Failed(why),
+        });
+    }
+
+    fn connected(&self, listener: &Arc<str>, _request: &Request, after: Duration) {
+        self.metrics.connected(listener, after);
+    }
+
+    fn ended(&self, listener: &Arc<str>, ended: &Ended) {
+        self.metrics.ended(listener, ended);
+        self.write(&Line {
+            time: SystemTime::now(),
+            listener,
+            client: ended.request.client.address,
+            request: Some(&ended.request),
+            event: Event::Ended(ended),
+        });
+    }
+}
