@@ -4,7 +4,8 @@ CARGO ?= cargo
 # What rustup and pip have put there may not be on the path of a bare shell.
 export PATH := $(PATH):$(HOME)/.cargo/bin:$(HOME)/.local/bin
 FUZZ_SECONDS ?= 60
-BIN = $${CARGO_TARGET_DIR:-target}/release/manypath
+TARGET = $${CARGO_TARGET_DIR:-target}
+BIN = $(TARGET)/release/manypath
 
 .PHONY: help demo test check bench gallery fuzz build
 
@@ -15,16 +16,20 @@ help:
 	@echo "make bench   goodput and processor time beside the kernel's TCP and Multipath TCP"
 	@echo "make gallery every figure of the papers anew, into docs/figures; takes what out/figures has from a run that was stopped"
 	@echo "make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) seconds"
-	@echo "make build   the release binary, $(BIN)"
+	@echo "make build   the release binary, $(BIN), and beside it what debuggers need"
 
+# The line tables go into a file of their own, which debuggers, perf and the program's backtraces find beside it.
 build:
 	@scripts/setup build
 	$(CARGO) build --release --package manypath-cli
+	objcopy --only-keep-debug $(BIN) $(BIN).debug
+	objcopy --strip-debug --add-gnu-debuglink=$(BIN).debug $(BIN)
 
+# Built without the release's optimisation of the whole program, which takes minutes.
 demo:
 	@scripts/setup demo
-	$(CARGO) build --release --package manypath-cli
-	$(BIN) demo
+	$(CARGO) build --profile demo --package manypath-cli
+	$(TARGET)/demo/manypath demo
 
 test:
 	@scripts/setup test

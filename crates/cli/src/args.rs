@@ -349,9 +349,9 @@ pub(crate) struct StatusArgs {
 }
 
 const DEMO_EXAMPLES: &str = "\
-Two emulated paths (8 Mbit/s with 20 ms, 2 Mbit/s with 150 ms), a web server on the kernel's Multipath TCP at the far
-end, and a stock curl that downloads a file through `manypath forward`; the fast path is cut for some seconds. Then the
-same over plain TCP on each path alone. Less than two minutes, no root needed, nothing is left behind.
+Two emulated paths (8 Mbit/s with 20 ms, 2 Mbit/s with 150 ms), a stock web server at the far end, and a stock curl that downloads
+a file from it while the fast path is cut for some seconds: with manypath at both ends, at the client's end alone, with the
+kernel's Multipath TCP at both ends, and over plain TCP on each path alone. Less than two minutes, no root needed, nothing is left behind.
 
 Examples:
   manypath demo
@@ -363,10 +363,6 @@ pub(crate) struct DemoArgs {
     /// A smaller file and a shorter cut
     #[arg(long)]
     pub(crate) quick: bool,
-
-    /// Also download over the kernel's Multipath TCP at both ends, for comparison
-    #[arg(long)]
-    pub(crate) kernel: bool,
 
     /// Where the page with the charts goes [default: manypath-demo.html]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]

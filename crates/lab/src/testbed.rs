@@ -263,6 +263,12 @@ impl Testbed {
         Ipv4Addr::new(10, 77, number(path), 10).into()
     }
 
+    /// The same at the server's end of a path.
+    #[must_use]
+    pub fn own_server_address(path: usize) -> IpAddr {
+        Ipv4Addr::new(10, 77, number(path), 20).into()
+    }
+
     /// The server's address on a path, which is the client's gateway there.
     #[must_use]
     pub fn gateway(path: usize) -> IpAddr {

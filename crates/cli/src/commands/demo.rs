@@ -1,6 +1,6 @@
 //! `manypath demo`.
 
-use manypath_lab::demo::{self, DemoError, Engine, Options, Show};
+use manypath_lab::demo::{self, DemoError, Options, Show};
 
 use crate::args::DemoArgs;
 use crate::commands::{namespace_failure, print_json, print_text};
@@ -8,14 +8,8 @@ use crate::exit::{Code, Failure};
 
 /// Shows the demo and its result. It may replace this process, so it comes before any thread or runtime.
 pub(crate) fn run(args: DemoArgs) -> Result<(), Failure> {
-    let engines = if args.kernel {
-        vec![Engine::Ours, Engine::Kernel]
-    } else {
-        vec![Engine::Ours]
-    };
     let options = Options {
         quick: args.quick,
-        engines,
         out: args.out,
         show: Show::Auto,
         program: None,

@@ -6,10 +6,10 @@ use super::report::RunReport;
 
 /// Size of a drawing, in the units of its view box.
 const WIDTH: f64 = 800.0;
-const HEIGHT: f64 = 190.0;
+const HEIGHT: f64 = 240.0;
 const LEFT: f64 = 46.0;
 const RIGHT: f64 = 12.0;
-const TOP: f64 = 10.0;
+const TOP: f64 = 40.0;
 const BOTTOM: f64 = 28.0;
 
 /// Axes that several drawings share, so that they can be compared by eye.
@@ -96,10 +96,17 @@ fn grid(svg: &mut String, axes: &Axes) {
             rate / 1e6
         );
     }
-    for seconds in ticks(axes.seconds, 10.0) {
+    let _ = writeln!(svg, "<text x=\"0\" y=\"18\">Mbit/s</text>");
+    for (index, seconds) in ticks(axes.seconds, 10.0).enumerate() {
+        // A narrow page has room for every second one.
+        let class = if index % 2 == 1 {
+            " class=\"every\""
+        } else {
+            ""
+        };
         let _ = writeln!(
             svg,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{seconds} s</text>",
+            "<text{class} x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{seconds} s</text>",
             axes.x(seconds),
             HEIGHT - BOTTOM + 16.0
         );

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use super::chart::{Axes, escape, rates};
-use super::report::{Arm, Report};
+use super::report::{Arm, Report, RunReport};
+use super::stretch;
 
 const STYLE: &str = "\
 :root { color-scheme: light dark; --ink: #1c2128; --soft: #57606a; --paper: #ffffff; --line: #d8dee4; --p0: #1f6feb; --p1: #d97706; --p2: #2da44e; --p3: #8250df; --cut: #cf222e; }\n\
@@ -12,6 +13,7 @@ body { margin: 2rem auto; padding: 0 1rem; max-width: 60rem; background: var(--p
 h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.1rem; margin: 1.6rem 0 .2rem; } p { max-width: 46rem; } .soft { color: var(--soft); }\n\
 .wide { overflow-x: auto; } table { border-collapse: collapse; margin: 1rem 0; } th, td { padding: .3rem .8rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; } th:first-child, td:first-child { text-align: left; padding-left: 0; } tr.ours td { font-weight: 600; }\n\
 svg { display: block; width: 100%; height: auto; } svg text { fill: var(--soft); font: 12px system-ui, sans-serif; } .grid { stroke: var(--line); stroke-width: 1; } .cut { fill: var(--cut); opacity: .14; } .hover { fill: transparent; } .hover:hover { fill: var(--ink); opacity: .12; }\n\
+@media (max-width: 640px) { body { margin: 1rem auto; } svg text { font-size: 22px; } .every { display: none; } th, td { padding: .3rem .25rem; font-size: .72rem; } th, td:first-child { white-space: normal; } }\n\
 .p0 { fill: var(--p0); } .p1 { fill: var(--p1); } .p2 { fill: var(--p2); } .p3 { fill: var(--p3); } path { opacity: .85; }\n\
 .key { display: inline-block; width: .8rem; height: .8rem; border-radius: 2px; margin: 0 .35rem 0 1rem; vertical-align: -1px; } .k0 { background: var(--p0); } .k1 { background: var(--p1); } .k2 { background: var(--p2); } .k3 { background: var(--p3); } .kc { background: var(--cut); opacity: .35; }\n\
 code { font-size: .9em; word-break: break-all; }";
@@ -49,6 +51,7 @@ pub(super) fn html(report: &Report) -> String {
             escape(&run.name),
             rates(run, &names, &axes)
         );
+        stretches(&mut page, report, run);
     }
     conditions(&mut page, report);
     page += "</body>\n</html>\n";
@@ -56,9 +59,9 @@ pub(super) fn html(report: &Report) -> String {
 }
 
 fn table(page: &mut String, report: &Report) {
-    *page += "<div class=\"wide\"><table>\n<tr><th>Download over</th><th>Time</th><th>Goodput</th><th>Longest stall</th>";
+    *page += "<div class=\"wide\"><table>\n<tr><th>Download over</th><th>Seconds</th><th>Mbit/s</th><th>Longest stall, s</th>";
     for path in &report.paths {
-        let _ = write!(page, "<th>Over {}</th>", escape(&path.name));
+        let _ = write!(page, "<th>{}, %</th>", escape(&path.name));
     }
     *page += "<th>Bytes</th></tr>\n";
     for (index, run) in report.runs.iter().enumerate() {
@@ -66,14 +69,14 @@ fn table(page: &mut String, report: &Report) {
         let class = if index == 0 { " class=\"ours\"" } else { "" };
         let _ = write!(
             page,
-            "<tr{class}><td>{}</td><td>{:.1} s</td><td>{:.2} Mbit/s</td><td>{:.2} s</td>",
+            "<tr{class}><td>{}</td><td>{:.1}</td><td>{:.2}</td><td>{:.2}</td>",
             escape(&run.name),
             run.seconds,
             run.goodput / 1e6,
             run.longest_stall
         );
         for bytes in &run.path_bytes {
-            let _ = write!(page, "<td>{:.0} %</td>", *bytes as f64 * 100.0 / total);
+            let _ = write!(page, "<td>{:.0}</td>", *bytes as f64 * 100.0 / total);
         }
         let _ = writeln!(
             page,
@@ -82,6 +85,28 @@ fn table(page: &mut String, report: &Report) {
         );
     }
     *page += "</table></div>\n";
+}
+
+/// Says of each time in which nothing arrived why that was.
+fn stretches(page: &mut String, report: &Report, run: &RunReport) {
+    let name = cut_name(report);
+    for stretch in stretch::empty(run, name) {
+        let _ = writeln!(
+            page,
+            "<p class=\"soft\">{:.1} to {:.1} s, nothing arrives: {}.</p>",
+            stretch.from,
+            stretch.to,
+            escape(&stretch.why)
+        );
+    }
+}
+
+/// The path that was cut.
+fn cut_name(report: &Report) -> &str {
+    report
+        .paths
+        .get(report.cut_path)
+        .map_or("", |path| path.name.as_str())
 }
 
 fn legend(page: &mut String, report: &Report) {
@@ -94,14 +119,10 @@ fn legend(page: &mut String, report: &Report) {
             escape(&path.name)
         );
     }
-    let name = report
-        .paths
-        .get(report.cut_path)
-        .map_or("", |path| path.name.as_str());
     let _ = writeln!(
         page,
-        "<span class=\"key kc\"></span>{} cut</p>",
-        escape(name)
+        "<span class=\"key kc\"></span>{} cut. Across: seconds since the start of the download.</p>",
+        escape(cut_name(report))
     );
 }
 
@@ -145,7 +166,7 @@ fn conditions(page: &mut String, report: &Report) {
     });
     let _ = writeln!(
         page,
-        "</ul>\n<p>The file has {} bytes{hash}. In every download the fast path carried nothing for {} seconds, from the \
+        "</ul>\n<p>The file has {} bytes{hash}. In every download the fast path carried nothing for {:.0} seconds, from the \
          moment when two fifths of the file had arrived.</p>",
         report.bytes, report.cut_seconds
     );

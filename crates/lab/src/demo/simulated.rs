@@ -5,7 +5,7 @@ use manypath_sim::scenario::Scenario;
 use manypath_sim::{RunOptions, Simulation};
 
 use super::report::{Arm, Cut, PathReport, Report, RunReport, Sample};
-use super::{DemoError, Plan, paths};
+use super::{BOTH_OURS, DemoError, Plan, paths};
 use crate::emulator::{Buffer, LineConfig};
 use crate::testbed::TestPath;
 
@@ -62,10 +62,7 @@ fn download(plan: Plan, paths: &[TestPath], over: Over) -> Result<RunReport, Dem
         .over
         .ok_or_else(|| failed("the download did not end".to_owned()))?;
     let (name, over) = match over {
-        Over::All => (
-            "Multipath TCP, manypath".to_owned(),
-            (0..paths.len()).collect(),
-        ),
+        Over::All => (BOTH_OURS.to_owned(), (0..paths.len()).collect()),
         Over::One(path) => (format!("TCP, {} alone", paths[path].name), vec![path]),
     };
     let bytes = |name: &str| {

@@ -10,19 +10,21 @@ use sha2::{Digest, Sha256};
 
 use super::report::{Cut, PathReport, RunReport, Sample};
 use super::show::{Moment, Show, View};
-use super::{DemoError, Plan, hex};
+use super::{BOTH_OURS, DemoError, Plan, WEB_PORT, hex, relay};
 use crate::emulator::Way;
 use crate::testbed::{SERVER, TestPath, Testbed};
 
 /// What carries the download.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Route {
-    /// `manypath forward` on the client's own loopback.
-    Relay { port: u16 },
+    /// `manypath forward` at both ends.
+    BothOurs,
+    /// `manypath forward` at the client's end, the kernel's Multipath TCP at the server's.
+    OursToKernel,
     /// The kernel's Multipath TCP at both ends.
-    KernelMptcp { port: u16 },
+    BothKernel,
     /// Plain TCP over one path.
-    Tcp { path: usize, port: u16 },
+    Tcp { path: usize },
 }
 
 /// One download to do.
@@ -45,9 +47,10 @@ const SAMPLE: Duration = Duration::from_millis(250);
 impl Job<'_> {
     fn name(&self, bed: &Testbed) -> String {
         match self.route {
-            Route::Relay { .. } => "Multipath TCP, manypath".to_owned(),
-            Route::KernelMptcp { .. } => "Multipath TCP, kernel".to_owned(),
-            Route::Tcp { path, .. } => format!("TCP, {} alone", bed.paths()[path].name),
+            Route::BothOurs => BOTH_OURS.to_owned(),
+            Route::OursToKernel => "manypath, from a kernel server".to_owned(),
+            Route::BothKernel => "the kernel at both ends".to_owned(),
+            Route::Tcp { path } => format!("TCP, {} alone", bed.paths()[path].name),
         }
     }
 
@@ -64,24 +67,24 @@ impl Job<'_> {
         ];
         let mut command = Command::new("curl");
         match self.route {
-            Route::Relay { port } => {
+            Route::BothOurs | Route::OursToKernel => {
                 command
                     .args(curl)
-                    .arg(format!("http://127.0.0.1:{port}/file.bin"));
+                    .arg(format!("http://127.0.0.1:{}/file.bin", relay::PORT));
             }
-            Route::KernelMptcp { port } => {
+            Route::BothKernel => {
                 command = Command::new("mptcpize");
                 command
                     .args(["run", "curl"])
                     .args(curl)
-                    .arg(format!("http://{SERVER}:{port}/file.bin"));
+                    .arg(format!("http://{SERVER}:{WEB_PORT}/file.bin"));
             }
-            Route::Tcp { path, port } => {
+            Route::Tcp { path } => {
                 command
                     .args(curl)
                     .arg("--interface")
                     .arg(Testbed::client_address(path).to_string());
-                command.arg(format!("http://{SERVER}:{port}/file.bin"));
+                command.arg(format!("http://{SERVER}:{WEB_PORT}/file.bin"));
             }
         }
         command
@@ -93,10 +96,10 @@ impl Job<'_> {
 
     fn limit(&self, bed: &Testbed) -> Duration {
         self.plan.limit(match self.route {
-            Route::Relay { .. } | Route::KernelMptcp { .. } => {
+            Route::BothOurs | Route::OursToKernel | Route::BothKernel => {
                 bed.paths().iter().map(rate).max().unwrap_or(1)
             }
-            Route::Tcp { path, .. } => rate(&bed.paths()[path]),
+            Route::Tcp { path } => rate(&bed.paths()[path]),
         })
     }
 }
@@ -203,8 +206,10 @@ pub(super) fn run(bed: &Testbed, job: &Job<'_>, stop: &AtomicBool) -> Result<Run
     view.finish(seconds);
     let (path_bytes, cut, samples) = watch.end(seconds);
     let over = match job.route {
-        Route::Relay { .. } | Route::KernelMptcp { .. } => (0..bed.paths().len()).collect(),
-        Route::Tcp { path, .. } => vec![path],
+        Route::BothOurs | Route::OursToKernel | Route::BothKernel => {
+            (0..bed.paths().len()).collect()
+        }
+        Route::Tcp { path } => vec![path],
     };
     Ok(RunReport {
         name,

@@ -16,11 +16,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Where it is on the loopback, at either end.
 const LOCAL_PORT: u16 = 8001;
 
-/// Our own address on a path at the server's end: the kernel has the others.
-fn server_address(path: usize) -> IpAddr {
-    Ipv4Addr::new(10, 77, u8::try_from(path + 1).unwrap_or(u8::MAX), 20).into()
-}
-
 /// The loopback end of a relay.
 pub(crate) fn local() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, LOCAL_PORT))
@@ -28,7 +23,7 @@ pub(crate) fn local() -> SocketAddr {
 
 /// Where a client finds our stack when it serves.
 pub(crate) fn served_at(port: u16) -> SocketAddr {
-    SocketAddr::new(server_address(0), port)
+    SocketAddr::new(Testbed::own_server_address(0), port)
 }
 
 /// A relay in front of a client: what connects to [`local`] reaches `remote` over every path.
@@ -56,7 +51,12 @@ pub(crate) fn for_server(
     port: u16,
     options: &[String],
 ) -> Result<Process, Failure> {
-    let address = |path| (server_address(path), Testbed::client_address(path));
+    let address = |path| {
+        (
+            Testbed::own_server_address(path),
+            Testbed::client_address(path),
+        )
+    };
     start(
         bed,
         &bed.server,
