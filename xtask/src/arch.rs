@@ -130,6 +130,7 @@ const MODULES: &[Levels] = &[
                 "incoming",
                 "info",
                 "limits",
+                "readable",
             ],
             &["descent"],
             &["timers"],

@@ -148,6 +148,19 @@ impl Duration {
     }
 }
 
+impl From<core::time::Duration> for Duration {
+    /// What is longer than 584 years is [`Duration::MAX`].
+    fn from(span: core::time::Duration) -> Duration {
+        Duration(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl From<Duration> for core::time::Duration {
+    fn from(span: Duration) -> core::time::Duration {
+        core::time::Duration::from_nanos(span.0)
+    }
+}
+
 impl Add<Duration> for Instant {
     type Output = Instant;
     fn add(self, span: Duration) -> Instant {

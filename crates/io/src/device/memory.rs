@@ -1,12 +1,13 @@
 //! A cable in memory: two devices joined back to back, for tests, examples and in-process pairs of stacks.
 //!
-//! Nothing is lost and nothing is reordered; the cable holds a bounded number of packets and then blocks its sender.
+//! Nothing is lost, unless the cable is cut, and nothing is reordered; it holds a bounded number of packets and then blocks its sender.
 
 use super::{BURST_MAX, Device, DeviceCounters, DeviceInfo, Inbound, Receive, Transmit};
 use manypath_stack::api::{IfaceId, Offload, RxMeta, TxMeta};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -53,9 +54,37 @@ fn lock(shared: &Shared) -> MutexGuard<'_, Direction> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+/// A cable between two devices, which can be cut.
+#[derive(Debug, Clone, Default)]
+pub struct Cable(Arc<AtomicBool>);
+
+impl Cable {
+    /// Has everything lost that is sent from now on, without either end being told.
+    pub fn cut(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets packets pass again.
+    pub fn mend(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    fn is_cut(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Makes a cable and returns its two ends.
 #[must_use]
 pub fn pair(config: MemoryConfig) -> (Device, Device) {
+    let (a, b, _) = cable(config);
+    (a, b)
+}
+
+/// Makes a cable that can be cut, and returns its two ends as well.
+#[must_use]
+pub fn cable(config: MemoryConfig) -> (Device, Device, Cable) {
+    let cable = Cable::default();
     let (there, back) = (Shared::default(), Shared::default());
     let end = |name: &str, iface, out: &Shared, inward: &Shared| Device {
         info: DeviceInfo {
@@ -78,14 +107,14 @@ pub fn pair(config: MemoryConfig) -> (Device, Device) {
         }),
         transmit: Box::new(MemoryTransmit {
             to: Arc::clone(out),
+            cable: cable.clone(),
             slot: vec![0; ROOM],
             counters: DeviceCounters::default(),
         }),
     };
-    (
-        end("memory0", config.ifaces.0, &there, &back),
-        end("memory1", config.ifaces.1, &back, &there),
-    )
+    let a = end("memory0", config.ifaces.0, &there, &back);
+    let b = end("memory1", config.ifaces.1, &back, &there);
+    (a, b, cable)
 }
 
 struct MemoryReceive {
@@ -144,6 +173,7 @@ impl Receive for MemoryReceive {
 
 struct MemoryTransmit {
     to: Shared,
+    cable: Cable,
     slot: Vec<u8>,
     counters: DeviceCounters,
 }
@@ -159,6 +189,11 @@ impl Transmit for MemoryTransmit {
     }
 
     fn commit(&mut self, meta: TxMeta) {
+        self.counters.sent += 1;
+        self.counters.sent_bytes += meta.len as u64;
+        if self.cable.is_cut() {
+            return;
+        }
         let mut direction = lock(&self.to);
         let mut bytes = direction.spare.pop().unwrap_or_default();
         bytes.clear();
@@ -170,8 +205,6 @@ impl Transmit for MemoryTransmit {
             joined,
         };
         direction.queue.push_back((bytes, meta_in));
-        self.counters.sent += 1;
-        self.counters.sent_bytes += meta.len as u64;
     }
 
     fn flush(&mut self) -> bool {

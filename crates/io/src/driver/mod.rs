@@ -25,12 +25,11 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
 use std::time::Duration;
 pub(crate) use tasks::DeviceTasks;
 use tokio::sync::{Notify, broadcast, mpsc};
 pub(crate) use wakers::Waiting;
-use wakers::Wakers;
+use wakers::{Wakers, Woken};
 
 /// Events kept for a subscriber that is slow.
 const EVENTS: usize = 4096;
@@ -168,6 +167,8 @@ pub(crate) struct Shared {
     clock: Clock,
     /// Rings when a pump was put off.
     late: Notify,
+    /// Rings when no connection is left.
+    idle: Notify,
 }
 
 /// The lock, held.
@@ -205,6 +206,7 @@ impl Shared {
             }),
             clock,
             late: Notify::new(),
+            idle: Notify::new(),
         });
         let task = tokio::spawn(tasks::deadlines(Arc::clone(&shared), wait));
         Ok((shared, task))
@@ -321,6 +323,17 @@ impl Shared {
             .collect()
     }
 
+    /// Waits until no connection is left.
+    pub(crate) async fn wait_idle(&self) {
+        loop {
+            let idle = self.idle.notified();
+            if self.session().inner().stack.is_idle() {
+                return;
+            }
+            idle.await;
+        }
+    }
+
     /// All events for controllers of paths from now on, and the count of those that did not fit.
     pub(crate) fn watch(&self) -> (mpsc::Receiver<Event>, Arc<AtomicU64>) {
         let (events, receiver) = mpsc::channel(WATCHED);
@@ -402,7 +415,7 @@ impl Session<'_> {
 
     /// Sends what may be sent, tells events, sets the alarm, unlocks, and wakes whom the events concern.
     pub(crate) fn pump(mut self) {
-        let mut wake: Vec<Waker> = Vec::new();
+        let mut woken = Woken::default();
         let now = self.now();
         let elapsed = self.now;
         let inner = &mut *self.guard;
@@ -431,7 +444,7 @@ impl Session<'_> {
             if let EventKind::Timeout { tuple, .. } = event.kind {
                 inner.ports.doubt(tuple.local.ip(), tuple.remote.ip());
             }
-            inner.wakers.on_event(&event, &mut wake);
+            inner.wakers.on_event(&event, &mut woken);
             if let (EventKind::SubflowUp { tuple, .. }, Some(id)) = (event.kind, event.conn) {
                 // A path that was held not to work may only be slow: then the next SYN on it is given more time.
                 if inner.memory.works(tuple.local.ip()) {
@@ -455,9 +468,12 @@ impl Session<'_> {
         // The clock has moved on while we worked; the alarm counts from now.
         let elapsed = self.shared.clock.elapsed();
         inner.alarm.ensure(elapsed, deadline);
+        let idle = inner.stack.is_idle();
+        let shared = self.shared;
         drop(self);
-        for waker in wake {
-            waker.wake();
+        woken.wake();
+        if idle {
+            shared.idle.notify_waiters();
         }
     }
 

@@ -3,13 +3,17 @@
 use manypath_stack::ids::{ConnId, ListenerId};
 use manypath_stack::{CloseCause, Event, EventKind};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::task::Waker;
+use tokio::sync::Notify;
 
 /// What the driver remembers of a connection that the application holds.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     pub(crate) read: Option<Waker>,
     pub(crate) write: Option<Waker>,
+    /// Any number of tasks that only want to know when a read or a write would do something; `None` until the first one asks.
+    pub(crate) ready: Option<Arc<Notify>>,
     pub(crate) open: Option<Waker>,
     /// Waits for the peer to have everything.
     pub(crate) close: Option<Waker>,
@@ -17,6 +21,24 @@ pub(crate) struct Waiting {
     /// The network has said that its peer cannot be reached.
     pub(crate) unreachable: bool,
     pub(crate) closed: Option<CloseCause>,
+}
+
+/// Those whom events concern, to be woken when the lock is free.
+#[derive(Debug, Default)]
+pub(crate) struct Woken {
+    one: Vec<Waker>,
+    all: Vec<Arc<Notify>>,
+}
+
+impl Woken {
+    pub(crate) fn wake(self) {
+        for waker in self.one {
+            waker.wake();
+        }
+        for ready in self.all {
+            ready.notify_waiters();
+        }
+    }
 }
 
 /// All who wait, by what they wait for.
@@ -57,17 +79,21 @@ impl Wakers {
         self.listeners.remove(&listener).unwrap_or_default()
     }
 
-    /// Moves those whom the event concerns to `wake`.
-    pub(crate) fn on_event(&mut self, event: &Event, wake: &mut Vec<Waker>) {
+    /// Moves those whom the event concerns to `woken`.
+    pub(crate) fn on_event(&mut self, event: &Event, woken: &mut Woken) {
         if let EventKind::Acceptable(listener) = event.kind {
             if let Some(list) = self.listeners.get_mut(&listener) {
-                wake.append(list);
+                woken.one.append(list);
             }
             return;
         }
         let Some(conn) = event.conn.and_then(|id| self.conns.get_mut(&id)) else {
             return;
         };
+        if let EventKind::Readable | EventKind::Writable | EventKind::Closed(_) = event.kind {
+            woken.all.extend(conn.ready.clone());
+        }
+        let wake = &mut woken.one;
         match event.kind {
             EventKind::Readable => wake.extend(conn.read.take()),
             EventKind::Writable => wake.extend(conn.write.take()),

@@ -307,6 +307,12 @@ impl Host {
         }
     }
 
+    /// Waits until no connection is left. One that is held by a stream is over only when both ends have closed it; one that was
+    /// dropped, when the peer has acknowledged everything or is given up.
+    pub async fn wait_idle(&self) {
+        self.0.shared.wait_idle().await;
+    }
+
     /// Waits until every connection has ended, at most for `patience`; then aborts what is left. Streams that the application
     /// still holds are not closed for it.
     pub async fn close(self, patience: Duration) {

@@ -1,14 +1,32 @@
 //! What a stream and its halves share: one connection of one stack.
 
-use super::error;
+use super::gathered::Gathered;
+use super::{Waiting, error};
 use crate::host::Host;
 use manypath_stack::ids::{ConnId, SubflowId};
-use manypath_stack::{ConnInfo, ConnOptions, ConnState, ReadOutcome, StackError};
-use std::io;
+use manypath_stack::{ConnInfo, ConnOptions, ConnState, ReadOutcome, Readiness, StackError};
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
-use std::task::{Context as Cx, Poll};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context as Cx, Poll, Waker};
+use std::time::Duration;
 use tokio::io::ReadBuf;
+
+/// Whether what is read is still there afterwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// No.
+    Take,
+    /// Yes.
+    Peek,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is kept are settings, each changed as a whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A connection that the application holds; dropping it closes the connection in order.
 #[derive(Debug)]
@@ -16,6 +34,8 @@ pub(crate) struct Handle {
     pub(crate) host: Host,
     pub(crate) id: ConnId,
     options: Mutex<ConnOptions>,
+    linger: Mutex<Option<Duration>>,
+    error_taken: AtomicBool,
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
 }
@@ -39,6 +59,8 @@ impl Handle {
             host,
             id,
             options: Mutex::new(options),
+            linger: Mutex::default(),
+            error_taken: AtomicBool::new(false),
             local: info.local,
             remote: info.remote,
         })
@@ -55,33 +77,56 @@ impl Handle {
         waiting.and_then(|w| w.closed).and_then(error::of_close)
     }
 
-    pub(crate) fn poll_read(&self, cx: &mut Cx<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if out.remaining() == 0 {
-            return Poll::Ready(Ok(()));
+    /// What a call gives that found nothing to do: it waits, where it brought a waker, or ends as the connection did.
+    fn wait<T>(
+        &self,
+        waiting: Option<&mut Waiting>,
+        place: fn(&mut Waiting) -> &mut Option<Waker>,
+        waker: Option<&Waker>,
+        finished: io::Result<T>,
+    ) -> Poll<io::Result<T>> {
+        let Some(waiting) = waiting else {
+            return Poll::Ready(Err(error::of_call(StackError::NoSuchHandle)));
+        };
+        match (waiting.closed, waker) {
+            (Some(cause), _) => Poll::Ready(error::of_close(cause).map_or(finished, Err)),
+            (None, Some(waker)) => {
+                *place(waiting) = Some(waker.clone());
+                Poll::Pending
+            }
+            (None, None) => Poll::Ready(Err(io::ErrorKind::WouldBlock.into())),
+        }
+    }
+
+    /// Reads, or looks at what a read would give. `waker` is woken when there is something; without one the call does not wait.
+    pub(crate) fn read(
+        &self,
+        waker: Option<&Waker>,
+        out: &mut [u8],
+        how: Reading,
+    ) -> Poll<io::Result<usize>> {
+        if out.is_empty() {
+            return Poll::Ready(Ok(0));
         }
         let mut session = self.host.shared().session();
         let now = session.now();
         let inner = session.inner();
-        match inner.stack.read(now, self.id, out.initialize_unfilled()) {
+        let read = match how {
+            Reading::Take => inner.stack.read(now, self.id, out),
+            Reading::Peek => inner.stack.peek(self.id, out),
+        };
+        match read {
             Ok(ReadOutcome::Data(count)) => {
-                // Reading opens the window, which the peer may have to be told.
-                session.pump();
-                out.advance(count);
-                Poll::Ready(Ok(()))
+                if how == Reading::Take {
+                    // Reading opens the window, which the peer may have to be told.
+                    session.pump();
+                }
+                Poll::Ready(Ok(count))
             }
-            Ok(ReadOutcome::End) => Poll::Ready(Ok(())),
+            Ok(ReadOutcome::End) => Poll::Ready(Ok(0)),
             Ok(ReadOutcome::Empty) => {
                 let waiting = inner.wakers.conn(self.id);
-                match waiting {
-                    Some(waiting) => match waiting.closed {
-                        None => {
-                            waiting.read = Some(cx.waker().clone());
-                            Poll::Pending
-                        }
-                        Some(cause) => Poll::Ready(error::of_close(cause).map_or(Ok(()), Err)),
-                    },
-                    None => Poll::Ready(Err(error::of_call(StackError::NoSuchHandle))),
-                }
+                self.wait(waiting, |waiting| &mut waiting.read, waker, Ok(0))
             }
             Err(e) => {
                 let ended = Self::ended(inner.wakers.conn(self.id));
@@ -90,26 +135,33 @@ impl Handle {
         }
     }
 
-    pub(crate) fn poll_write(&self, cx: &mut Cx<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if bytes.is_empty() {
+    pub(crate) fn poll_read(&self, cx: &mut Cx<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let read = self.read(Some(cx.waker()), out.initialize_unfilled(), Reading::Take);
+        read.map_ok(|count| out.advance(count))
+    }
+
+    /// Writes from several buffers, in order. `waker` is woken when there is room; without one the call does not wait.
+    pub(crate) fn write(
+        &self,
+        waker: Option<&Waker>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let total = parts.iter().map(|part| part.len()).sum();
+        if total == 0 {
             return Poll::Ready(Ok(0));
         }
         let mut session = self.host.shared().session();
         let now = session.now();
         let inner = session.inner();
-        match inner.stack.write(now, self.id, bytes) {
+        let mut gathered = Gathered::new(parts);
+        let written = inner
+            .stack
+            .write_with(now, self.id, total, |place| gathered.fill(place));
+        match written {
             Ok(0) => {
-                match inner.wakers.conn(self.id) {
-                    Some(waiting) => match waiting.closed {
-                        None => {
-                            waiting.write = Some(cx.waker().clone());
-                            Poll::Pending
-                        }
-                        Some(cause) => Poll::Ready(Err(error::of_close(cause)
-                            .unwrap_or_else(|| io::ErrorKind::BrokenPipe.into()))),
-                    },
-                    None => Poll::Ready(Err(error::of_call(StackError::NoSuchHandle))),
-                }
+                let waiting = inner.wakers.conn(self.id);
+                let finished = Err(io::ErrorKind::BrokenPipe.into());
+                self.wait(waiting, |waiting| &mut waiting.write, waker, finished)
             }
             Ok(count) => {
                 if inner.stack.may_gather_writes(self.id) {
@@ -124,6 +176,45 @@ impl Handle {
                 Poll::Ready(Err(ended.unwrap_or_else(|| error::of_call(e))))
             }
         }
+    }
+
+    /// Waits until a read, or a write, would do something. Any number of tasks may wait.
+    pub(crate) async fn ready(&self, wanted: fn(Readiness) -> bool) -> io::Result<()> {
+        loop {
+            let ready = {
+                let mut session = self.host.shared().session();
+                let inner = session.inner();
+                let state = inner.stack.readiness(self.id);
+                let waiting = inner.wakers.conn(self.id);
+                let (Ok(state), Some(waiting)) = (state, waiting) else {
+                    return Err(error::of_call(StackError::NoSuchHandle));
+                };
+                if wanted(state) || waiting.closed.is_some() {
+                    return Ok(());
+                }
+                // Under the lock, so that no event falls between the look and the wait.
+                let ready = Arc::clone(waiting.ready.get_or_insert_default());
+                ready.notified_owned()
+            };
+            ready.await;
+        }
+    }
+
+    /// Why the connection ended, if it ended badly; said once.
+    pub(crate) fn take_error(&self) -> Option<io::Error> {
+        let mut session = self.host.shared().session();
+        let error = Self::ended(session.inner().wakers.conn(self.id))?;
+        let taken = self.error_taken.swap(true, Ordering::Relaxed);
+        (!taken).then_some(error)
+    }
+
+    /// How long what was written may take to be acknowledged once nobody holds the connection; zero resets it, `None` sets no limit.
+    pub(crate) fn set_linger(&self, limit: Option<Duration>) {
+        *lock(&self.linger) = limit;
+    }
+
+    pub(crate) fn linger(&self) -> Option<Duration> {
+        *lock(&self.linger)
     }
 
     pub(crate) fn shutdown_write(&self) -> io::Result<()> {
@@ -181,14 +272,11 @@ impl Handle {
     }
 
     pub(crate) fn options(&self) -> ConnOptions {
-        self.options
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.options).clone()
     }
 
     pub(crate) fn set_options(&self, change: impl FnOnce(&mut ConnOptions)) -> io::Result<()> {
-        let mut options = self.options.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut options = lock(&self.options);
         let mut wanted = options.clone();
         change(&mut wanted);
         self.act(|stack, now, id| stack.set_options(now, id, &wanted))?;
@@ -206,8 +294,40 @@ impl Handle {
     }
 }
 
+/// Waits for the peer to acknowledge everything, for `limit` at most, and resets the connection then.
+async fn end_within(handle: Handle, limit: Duration) {
+    // Why a connection that is over ended does not matter any more.
+    let _ = handle.shutdown_write();
+    let closing = poll_fn(|cx| handle.poll_close(cx));
+    if tokio::time::timeout(limit, closing).await.is_err() {
+        let _ = handle.abort();
+    }
+}
+
 impl Drop for Handle {
     fn drop(&mut self) {
+        match (self.linger(), tokio::runtime::Handle::try_current()) {
+            (Some(Duration::ZERO), _) => {
+                // It may be over already.
+                let _ = self.abort();
+            }
+            (Some(limit), Ok(runtime)) => {
+                runtime.spawn(end_within(
+                    Handle {
+                        host: self.host.clone(),
+                        id: self.id,
+                        options: Mutex::new(self.options()),
+                        linger: Mutex::default(),
+                        error_taken: AtomicBool::new(true),
+                        local: self.local,
+                        remote: self.remote,
+                    },
+                    limit,
+                ));
+                return;
+            }
+            (Some(_), Err(_)) | (None, _) => {}
+        }
         let mut session = self.host.shared().session();
         let now = session.now();
         let inner = session.inner();

@@ -86,7 +86,7 @@ impl MpListener {
     /// Waits for the next connection.
     ///
     /// # Errors
-    /// `NotConnected` when the connection ended before it could be handed over; go on accepting.
+    /// `ConnectionAborted` when the connection ended before it could be handed over; go on accepting.
     pub async fn accept(&self) -> io::Result<(MpStream, SocketAddr)> {
         poll_fn(|cx| self.poll_accept(cx)).await
     }
@@ -107,7 +107,8 @@ impl MpListener {
                 }
             }
         };
-        let handle = Handle::new(self.host.clone(), id, self.options.clone())?;
+        let ended = |e: io::Error| io::Error::new(io::ErrorKind::ConnectionAborted, e);
+        let handle = Handle::new(self.host.clone(), id, self.options.clone()).map_err(ended)?;
         let remote = handle.remote;
         Poll::Ready(Ok((MpStream::from_handle(Arc::new(handle)), remote)))
     }

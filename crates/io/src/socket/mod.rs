@@ -1,11 +1,13 @@
 //! Sockets in the shape of tokio's.
 
 mod error;
+mod gathered;
 mod handle;
 mod listener;
 mod local;
 mod multipath;
 mod open;
+mod ready;
 mod split;
 mod stream;
 

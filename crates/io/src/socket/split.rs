@@ -2,7 +2,7 @@
 
 use super::handle::Handle;
 use super::stream::MpStream;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -118,7 +118,19 @@ impl AsyncRead for OwnedReadHalf {
 
 impl AsyncWrite for OwnedWriteHalf {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Cx<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.handle.poll_write(cx, bytes)
+        self.handle.write(Some(cx.waker()), &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Cx<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.handle.write(Some(cx.waker()), parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
     }
 
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Cx<'_>) -> Poll<io::Result<()>> {

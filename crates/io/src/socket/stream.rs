@@ -8,7 +8,7 @@ use manypath_stack::api::meant;
 use manypath_stack::ids::{ConnId, SubflowId};
 use manypath_stack::{Command, ConnInfo, ConnOptions, Done};
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ const STANDSTILL: Duration = Duration::from_secs(60);
 /// ```
 #[derive(Debug)]
 pub struct MpStream {
-    handle: Arc<Handle>,
+    pub(super) handle: Arc<Handle>,
 }
 
 /// How to open a connection: what tokio calls a `TcpSocket`.
@@ -350,7 +350,19 @@ impl AsyncRead for MpStream {
 
 impl AsyncWrite for MpStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Cx<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.handle.poll_write(cx, bytes)
+        self.handle.write(Some(cx.waker()), &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Cx<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.handle.write(Some(cx.waker()), parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
     }
 
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Cx<'_>) -> Poll<io::Result<()>> {

@@ -101,6 +101,15 @@ impl Memory {
     }
 }
 
+/// Which calls of an application would do something at once, if only fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readiness {
+    /// A read gives bytes, the end of the stream, or an error.
+    pub readable: bool,
+    /// A write takes bytes, or fails.
+    pub writable: bool,
+}
+
 /// A connection as a whole.
 #[derive(Clone, Debug)]
 pub struct ConnInfo {

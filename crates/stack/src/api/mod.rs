@@ -4,6 +4,7 @@
 
 mod address;
 mod control;
+mod controller;
 mod error;
 mod event;
 mod info;
@@ -17,11 +18,12 @@ mod slots;
 pub(crate) use address::{is_of_a_host, is_of_a_link, may_come_from};
 pub use address::{meant, zone_of};
 pub use control::{Command, Done, Ending, NewSubflow};
+pub use controller::{CustomController, LocalView, Order, PathController, SubflowView, View};
 pub use error::StackError;
 pub use event::{CloseCause, Event, EventKind, FallbackCause, SubflowEnd, SubflowOrigin};
 pub use info::{
-    ConnInfo, ConnState, EndedSubflow, LocalAddress, Memory, PeerAddress, ProtocolLevel, Role,
-    SubflowInfo, SubflowPhase,
+    ConnInfo, ConnState, EndedSubflow, LocalAddress, Memory, PeerAddress, ProtocolLevel, Readiness,
+    Role, SubflowInfo, SubflowPhase,
 };
 pub use mechanisms::{Mechanisms, UnknownMechanism};
 pub use options::{ConnOptions, ConnectOptions, LARGEST_BUFFER, ListenOptions, Mode};

@@ -5,6 +5,8 @@ use core::str::FromStr;
 
 use manypath_tcp::time::Duration;
 
+use super::controller::CustomController;
+
 /// Which policy decides the subflows of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PathManager {
@@ -26,6 +28,8 @@ pub enum PathManager {
     Refresh(Refresh),
     /// As many subflows as raise the throughput (PathFinder, algorithm 1).
     PathFinder(PathFinder),
+    /// What a controller from outside of this crate decides.
+    Custom(&'static CustomController),
 }
 
 /// Parameters of [`PathManager::SmartBackup`].
@@ -152,6 +156,7 @@ impl fmt::Display for PathManager {
                 }
                 write!(f, ",most={most}")
             }
+            Self::Custom(custom) => f.write_str(custom.name()),
         }
     }
 }

@@ -24,6 +24,7 @@ mod limits;
 mod paths;
 mod pipeline;
 mod pull;
+pub(crate) mod readable;
 mod recv;
 mod send;
 mod subflow;
@@ -312,14 +313,7 @@ impl Conn {
             return Ok(Some(n));
         }
         self.events.readable_reported = false;
-        if self.recv.finished() {
-            return Ok(None);
-        }
-        match self.life.closed {
-            None => Ok(Some(0)),
-            Some(CloseCause::Finished) => Ok(None),
-            Some(cause) => Err(error_of(cause)),
-        }
+        readable::nothing(self)
     }
 
     /// The application has read. True if something follows from it: a window so much larger that it should be

@@ -6,6 +6,7 @@
 
 mod backup;
 mod blest;
+mod custom;
 mod ecf;
 #[cfg(test)]
 mod fixtures;
@@ -23,6 +24,8 @@ use manypath_tcp::time::Duration;
 
 use crate::ids::{SubflowId, SubflowSet};
 pub use blest::Lambda;
+pub(crate) use custom::Outside;
+pub use custom::{CustomScheduler, Schedule, usable};
 pub(crate) use guard::{hold_back, shun_queues};
 pub(crate) use redundant::may_duplicate;
 pub(crate) use sooner::leave_to_quicker;
@@ -111,6 +114,7 @@ pub enum Choice {
 
 /// A scheduling policy, chosen for each connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Scheduler {
     /// Lowest round trip behind the guard: a subflow gets no new data that would arrive so late that the others stood still before
     /// (mechanism `guard`). Every other policy decides by itself.
@@ -129,10 +133,12 @@ pub enum Scheduler {
     /// The oldest usable subflow alone, those from the first address before others; without what repeats elsewhere (M1) or
     /// penalises (M2) those that hold the window up.
     Backup,
+    /// One from outside of this crate.
+    Custom(&'static CustomScheduler),
 }
 
 impl Scheduler {
-    /// Every policy, for lists in help texts.
+    /// Every policy of this crate, for lists in help texts.
     pub const ALL: &'static [Self] = &[
         Self::Guarded,
         Self::LowestRtt,
@@ -153,6 +159,7 @@ impl Scheduler {
             Self::Blest => "blest",
             Self::Ecf => "ecf",
             Self::Backup => "backup",
+            Self::Custom(custom) => custom.name(),
         }
     }
 
@@ -166,6 +173,7 @@ impl Scheduler {
             Self::Blest => "blocking estimation, nothing else",
             Self::Ecf => "earliest completion, nothing else",
             Self::Backup => "one path while it works",
+            Self::Custom(_) => "a scheduler of the application",
         }
     }
 
@@ -190,6 +198,8 @@ impl Scheduler {
             Purpose::Fresh => {}
         }
         match self {
+            // What is from outside has a state, which the connection asks itself ([`Outside`]).
+            Self::Custom(_) => lowest_rtt::pick(paths, need),
             Self::Guarded | Self::LowestRtt | Self::Redundant => lowest_rtt::pick(paths, need),
             Self::RoundRobin => round_robin::pick(paths, need),
             Self::Blest => blest::pick(paths, need),

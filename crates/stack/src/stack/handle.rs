@@ -3,8 +3,8 @@
 use manypath_tcp::time::Instant;
 
 use super::Stack;
-use crate::api::{ConnInfo, ConnOptions, StackError, SubflowEnd};
-use crate::conn::{Conn, Cx};
+use crate::api::{ConnInfo, ConnOptions, Readiness, StackError, SubflowEnd};
+use crate::conn::{Conn, Cx, readable};
 use crate::ids::{ConnId, SubflowId};
 
 /// What a read gave.
@@ -98,19 +98,45 @@ impl Stack {
         see: impl FnMut(&[u8]),
     ) -> Result<ReadOutcome, StackError> {
         self.tick(now);
-        let entry = self.conns.get_mut(id.0);
-        let entry = entry.filter(|entry| !entry.conn.life.is_released());
-        let conn = &mut entry.ok_or(StackError::NoSuchHandle)?.conn;
+        let now = self.now;
+        let conn = self.held(id)?;
         let read = match conn.read_with(most, see)? {
             Some(0) => return Ok(ReadOutcome::Empty),
             Some(n) => ReadOutcome::Data(n),
             None => return Ok(ReadOutcome::End),
         };
         // Most reads change nothing that anybody else has to know.
-        if conn.reading_marks_dirty(self.now) {
+        if conn.reading_marks_dirty(now) {
             self.reconcile_later(id.0.index());
         }
         Ok(read)
+    }
+
+    /// As [`read`](Self::read), but the bytes stay and are read again.
+    pub fn peek(&mut self, id: ConnId, out: &mut [u8]) -> Result<ReadOutcome, StackError> {
+        let (most, mut read) = (out.len(), 0);
+        let conn = self.held(id)?;
+        let peeked = readable::peek_with(conn, most, |part| {
+            out[read..read + part.len()].copy_from_slice(part);
+            read += part.len();
+        })?;
+        Ok(match peeked {
+            Some(0) => ReadOutcome::Empty,
+            Some(n) => ReadOutcome::Data(n),
+            None => ReadOutcome::End,
+        })
+    }
+
+    /// Which calls would do something at once, if only fail. A `Readable` or `Writable` event follows for those that would not.
+    pub fn readiness(&mut self, id: ConnId) -> Result<Readiness, StackError> {
+        Ok(readable::readiness(self.held(id)?))
+    }
+
+    /// A connection that the application has not let go of.
+    fn held(&mut self, id: ConnId) -> Result<&mut Conn, StackError> {
+        let entry = self.conns.get_mut(id.0);
+        let entry = entry.filter(|entry| !entry.conn.life.is_released());
+        Ok(&mut entry.ok_or(StackError::NoSuchHandle)?.conn)
     }
 
     /// Closes our direction after everything written so far; the other one stays open.

@@ -3,8 +3,11 @@
 use core::fmt;
 use core::str::FromStr;
 
+use super::CustomCongestion;
+
 /// Which algorithm governs congestion avoidance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
+#[non_exhaustive]
 pub enum Algorithm {
     /// RFC 5681 with appropriate byte counting (RFC 3465).
     Reno,
@@ -21,10 +24,12 @@ pub enum Algorithm {
     WVegas,
     /// BBR version 1 (draft-cardwell-iccrg-bbr-congestion-control-00).
     Bbr,
+    /// One from outside of this crate.
+    Custom(&'static CustomCongestion),
 }
 
 impl Algorithm {
-    /// Every algorithm, for lists in help texts.
+    /// Every algorithm of this crate, for lists in help texts.
     pub const ALL: &'static [Self] = &[
         Self::Reno,
         Self::Cubic,
@@ -45,12 +50,17 @@ impl Algorithm {
             Self::Balia => "balia",
             Self::WVegas => "wvegas",
             Self::Bbr => "bbr",
+            Self::Custom(custom) => custom.name(),
         }
     }
 
     /// Its subflows share what one TCP would get.
     pub const fn is_coupled(self) -> bool {
-        matches!(self, Self::Lia | Self::Olia | Self::Balia | Self::WVegas)
+        match self {
+            Self::Lia | Self::Olia | Self::Balia | Self::WVegas => true,
+            Self::Reno | Self::Cubic | Self::Bbr => false,
+            Self::Custom(custom) => custom.is_coupled(),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What differs between the algorithms: the state of each, and how it grows and reduces the window.
 
+use super::custom::Custom;
 use super::{AckSample, Algorithm, Balia, Bbr, Cubic, GroupView, Lia, Olia, Reno, WVegas, Window};
 use crate::time::Instant;
 
@@ -13,6 +14,7 @@ pub(super) enum AlgorithmState {
     Balia(Balia),
     WVegas(WVegas),
     Bbr(Bbr),
+    Custom(Custom),
 }
 
 impl AlgorithmState {
@@ -25,6 +27,10 @@ impl AlgorithmState {
             Algorithm::Balia => Self::Balia(Balia::new()),
             Algorithm::WVegas => Self::WVegas(WVegas::new()),
             Algorithm::Bbr => Self::Bbr(Bbr::new()),
+            Algorithm::Custom(of) => Self::Custom(Custom {
+                of,
+                state: of.make(),
+            }),
         }
     }
 
@@ -37,6 +43,7 @@ impl AlgorithmState {
             Self::Balia(_) => Algorithm::Balia,
             Self::WVegas(_) => Algorithm::WVegas,
             Self::Bbr(_) => Algorithm::Bbr,
+            Self::Custom(custom) => Algorithm::Custom(custom.of),
         }
     }
 
@@ -45,7 +52,7 @@ impl AlgorithmState {
         match self {
             Self::Olia(olia) => olia.interloss(),
             Self::Reno(_) | Self::Cubic(_) | Self::Lia(_) => 0,
-            Self::Balia(_) | Self::WVegas(_) | Self::Bbr(_) => 0,
+            Self::Balia(_) | Self::WVegas(_) | Self::Bbr(_) | Self::Custom(_) => 0,
         }
     }
 
@@ -56,7 +63,7 @@ impl AlgorithmState {
             Self::Olia(olia) => olia.delivered(ack.acked),
             Self::Bbr(bbr) if recovering => bbr.observe(window, ack, true),
             Self::Reno(_) | Self::Cubic(_) | Self::Lia(_) => {}
-            Self::Balia(_) | Self::WVegas(_) | Self::Bbr(_) => {}
+            Self::Balia(_) | Self::WVegas(_) | Self::Bbr(_) | Self::Custom(_) => {}
         }
     }
 
@@ -65,7 +72,7 @@ impl AlgorithmState {
         match self {
             Self::Balia(balia) => balia.compare(window, ack.srtt, group),
             Self::Reno(_) | Self::Cubic(_) | Self::Lia(_) | Self::Olia(_) => {}
-            Self::WVegas(_) | Self::Bbr(_) => {}
+            Self::WVegas(_) | Self::Bbr(_) | Self::Custom(_) => {}
         }
     }
 
@@ -90,6 +97,7 @@ impl AlgorithmState {
                 bbr.on_ack(window, ack);
                 true
             }
+            Self::Custom(custom) => custom.state.on_ack(window, ack, group),
             Self::Reno(_) | Self::Cubic(_) | Self::Lia(_) | Self::Olia(_) | Self::Balia(_) => false,
         }
     }
@@ -108,6 +116,7 @@ impl AlgorithmState {
             Self::Lia(lia) => lia.avoid(window, acked, ack.srtt, group),
             Self::Olia(olia) => olia.avoid(window, acked, ack.srtt, group),
             Self::Balia(balia) => balia.avoid(window, acked, ack.srtt, group),
+            Self::Custom(custom) => custom.state.avoid(window, acked, ack, group),
             // They took the acknowledgement over.
             Self::WVegas(_) | Self::Bbr(_) => {}
         }
@@ -133,6 +142,7 @@ impl AlgorithmState {
             }
             // Losses say nothing to it.
             Self::Bbr(bbr) => bbr.lasting(window.cwnd()),
+            Self::Custom(custom) => custom.state.reduce(window, flight),
         }
     }
 
@@ -158,6 +168,7 @@ impl AlgorithmState {
         match self {
             Self::Cubic(cubic) => cubic.on_idle_until(ack.now),
             Self::Bbr(bbr) => bbr.observe(window, ack, false),
+            Self::Custom(custom) => custom.state.on_idle_until(ack.now),
             Self::Reno(_) | Self::Lia(_) | Self::Olia(_) | Self::Balia(_) | Self::WVegas(_) => {}
         }
     }
@@ -171,8 +182,11 @@ impl AlgorithmState {
 
     /// A retransmission timeout.
     pub(super) fn on_timeout(&mut self) {
-        if let Self::Cubic(cubic) = self {
-            cubic.on_timeout();
+        match self {
+            Self::Cubic(cubic) => cubic.on_timeout(),
+            Self::Custom(custom) => custom.state.on_timeout(),
+            Self::Reno(_) | Self::Lia(_) | Self::Olia(_) => {}
+            Self::Balia(_) | Self::WVegas(_) | Self::Bbr(_) => {}
         }
     }
 
@@ -181,14 +195,18 @@ impl AlgorithmState {
         match self {
             Self::Bbr(bbr) => bbr.on_restart(),
             Self::Cubic(cubic) => cubic.on_idle_until(now),
+            Self::Custom(custom) => custom.state.on_idle_until(now),
             Self::Reno(_) | Self::Lia(_) | Self::Olia(_) | Self::Balia(_) | Self::WVegas(_) => {}
         }
     }
 
     /// The window was not used until `now`.
     pub(super) fn on_idle_until(&mut self, now: Instant) {
-        if let Self::Cubic(cubic) = self {
-            cubic.on_idle_until(now);
+        match self {
+            Self::Cubic(cubic) => cubic.on_idle_until(now),
+            Self::Custom(custom) => custom.state.on_idle_until(now),
+            Self::Reno(_) | Self::Lia(_) | Self::Olia(_) => {}
+            Self::Balia(_) | Self::WVegas(_) | Self::Bbr(_) => {}
         }
     }
 }

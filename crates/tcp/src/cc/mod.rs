@@ -12,6 +12,7 @@ mod algorithm;
 mod algorithm_state;
 mod bbr;
 mod cubic;
+mod custom;
 mod ecn;
 mod hystart;
 mod multipath;
@@ -25,6 +26,7 @@ mod tests;
 pub use algorithm::{Algorithm, UnknownAlgorithm};
 pub use bbr::Bbr;
 pub use cubic::{Cubic, cube_root};
+pub use custom::{CongestionControl, CustomCongestion};
 pub use ecn::EcnEcho;
 pub use hystart::{HyStart, Mode as HyStartMode};
 pub use multipath::{

@@ -17,14 +17,16 @@ use crate::conn::subflow::table::Subflows;
 use crate::conn::types::{Cx, SubflowIdx};
 use crate::ids::{SubflowId, SubflowSet};
 use crate::sched::{
-    Choice, CwndView, History, Need, PathView, Purpose, RatesView, Room, RttView, Tier, hold_back,
-    leave_to_quicker, may_duplicate, shun_queues,
+    Choice, CwndView, History, Need, Outside, PathView, Purpose, RatesView, Room, RttView,
+    Scheduler, Tier, hold_back, leave_to_quicker, may_duplicate, shun_queues,
 };
 
 /// Scheduler state of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     history: History,
+    /// The state of a scheduler from outside.
+    outside: Outside,
     /// A round trip of the connection ends when this is acknowledged at data level.
     round_end: Offset,
     /// The peer's window blocked the stream since the round began.
@@ -246,8 +248,13 @@ impl Schedule {
     ) -> Choice {
         let need = send.need(self, bytes, purpose);
         let scheduler = opts.scheduler;
-        let views = self.seen();
-        let choice = scheduler.pick(views, need);
+        let views = &self.views[..self.in_view];
+        let choice = match (scheduler, purpose) {
+            (Scheduler::Custom(custom), Purpose::Fresh) if need.bytes > 0 => {
+                self.outside.pick(custom, views, &need)
+            }
+            _ => scheduler.pick(views, need),
+        };
         let held_back = choice == Choice::Wait && views.iter().any(|view| view.room.is_open());
         self.history = scheduler.remember(views, need);
         cx.count.scheduler_waited += u64::from(held_back);

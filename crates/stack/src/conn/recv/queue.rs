@@ -420,6 +420,15 @@ impl ReceiveQueue {
         n
     }
 
+    /// Shows the application at most `most` bytes, in parts where they lie, and keeps them.
+    pub(crate) fn peek_with(&self, most: usize, see: impl FnMut(&[u8])) -> usize {
+        let n = (most as u64).min(self.readable()) as usize;
+        if n > 0 {
+            self.store.show(self.read.0, n, see);
+        }
+        n
+    }
+
     /// The queue is empty and holds much memory.
     pub(crate) fn idles_large(&self) -> bool {
         self.top() == self.read && self.store.is_large()

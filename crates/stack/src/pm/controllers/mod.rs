@@ -16,13 +16,12 @@ mod tests;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::net::{IpAddr, SocketAddr};
+use core::net::IpAddr;
 
-use manypath_tcp::time::{Duration, Instant};
+use manypath_tcp::time::Instant;
 
-use crate::api::{
-    Command, ConnInfo, Ending, EventKind, NewSubflow, PathManager, SubflowInfo, SubflowPhase,
-};
+use crate::api::{Command, Ending, EventKind, NewSubflow, PathManager};
+pub use crate::api::{LocalView, Order, PathController, SubflowView, View};
 use crate::ids::SubflowId;
 use crate::pm::Policy;
 
@@ -32,138 +31,6 @@ use pathfinder::Finder;
 use paths::Outside;
 use refresh::Refresher;
 use streaming::Streamer;
-
-/// What a controller sees of a subflow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SubflowView {
-    /// Its number.
-    pub id: SubflowId,
-    /// Our address and port.
-    pub local: SocketAddr,
-    /// The peer's.
-    pub remote: SocketAddr,
-    /// It carries data, or could.
-    pub established: bool,
-    /// Either end wants it only when nothing better is left.
-    pub backup: bool,
-    /// Smoothed round-trip time.
-    pub srtt: Option<Duration>,
-    /// Retransmission time-out, back-off included.
-    pub rto: Duration,
-    /// Time-outs in a row.
-    pub backoffs: u8,
-    /// Its path does not answer.
-    pub stale: bool,
-    /// In congestion avoidance: past slow start, and not repairing a loss.
-    pub steady: bool,
-    /// Bytes a second that pacing lets go.
-    pub pacing_rate: u64,
-    /// Payload bytes acknowledged on it.
-    pub acked: u64,
-    /// Payload bytes sent again on it.
-    pub retransmitted: u64,
-}
-
-/// What a controller sees of a local address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LocalView {
-    /// The address.
-    pub addr: IpAddr,
-    /// To be used only when nothing better is left.
-    pub backup: bool,
-}
-
-/// What a controller sees of a connection.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct View {
-    /// Subflows may be made.
-    pub may_join: bool,
-    /// Subflows may be asked for: they are made now, or as soon as the connection is fully established.
-    pub may_create: bool,
-    /// Stream bytes that the application wrote.
-    pub written: u64,
-    /// Stream bytes that the peer acknowledged at connection level (`snd_una`).
-    pub acked: u64,
-    /// Subflows that are not ending.
-    pub subflows: Vec<SubflowView>,
-    /// Local addresses that can be used.
-    pub locals: Vec<LocalView>,
-    /// Addresses of the peer to connect to, the first subflow's first.
-    pub remotes: Vec<SocketAddr>,
-}
-
-impl View {
-    fn subflow(&self, id: SubflowId) -> Option<&SubflowView> {
-        self.subflows.iter().find(|sf| sf.id == id)
-    }
-}
-
-impl From<&SubflowInfo> for SubflowView {
-    fn from(info: &SubflowInfo) -> Self {
-        let tcp = &info.tcp;
-        let cc = &tcp.congestion;
-        Self {
-            id: info.id,
-            local: info.tuple.local,
-            remote: info.tuple.remote,
-            established: info.phase == SubflowPhase::Established,
-            backup: info.backup_here || info.backup_there,
-            srtt: tcp.srtt,
-            rto: tcp.rto,
-            backoffs: tcp.backoffs,
-            stale: info.stale,
-            steady: cc.ssthresh != u32::MAX && cc.cwnd >= cc.ssthresh && !cc.in_recovery,
-            pacing_rate: cc.pacing_rate.as_bytes_per_sec(),
-            acked: tcp.counters.recovery.bytes_acked,
-            retransmitted: tcp.counters.sent.bytes_retrans,
-        }
-    }
-}
-
-impl From<&ConnInfo> for View {
-    fn from(info: &ConnInfo) -> Self {
-        let lives = |sf: &&SubflowInfo| sf.phase != SubflowPhase::Closing;
-        Self {
-            may_join: info.may_join,
-            may_create: info.may_create,
-            written: info.bytes_written,
-            acked: info.bytes_acked,
-            subflows: info.subflows.iter().filter(lives).map(Into::into).collect(),
-            locals: info
-                .locals
-                .iter()
-                .filter(|local| local.up)
-                .map(|local| LocalView {
-                    addr: local.addr,
-                    backup: local.backup,
-                })
-                .collect(),
-            remotes: info.remotes.iter().map(|remote| remote.addr).collect(),
-        }
-    }
-}
-
-/// A command of a controller, or its decision that nothing is to be done, and why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Order {
-    /// What is to be done; `None` for a decision to leave things as they are.
-    pub command: Option<Command>,
-    /// Why.
-    pub why: &'static str,
-}
-
-impl Order {
-    const fn give(command: Command, why: &'static str) -> Self {
-        Self {
-            command: Some(command),
-            why,
-        }
-    }
-
-    const fn leave(why: &'static str) -> Self {
-        Self { command: None, why }
-    }
-}
 
 /// A controller of one connection.
 #[derive(Debug)]
@@ -179,6 +46,7 @@ enum Kind {
     Refresher(Refresher),
     Finder(Finder),
     Outside(Box<Outside>),
+    Custom(Box<dyn PathController>),
 }
 
 impl Kind {
@@ -187,6 +55,7 @@ impl Kind {
         match self {
             Self::Backup(_) | Self::Streamer(_) => Some(Counts::Established),
             Self::Refresher(_) | Self::Finder(_) => Some(Counts::Answering),
+            Self::Custom(_) => Some(Counts::Established),
             Self::Outside(_) => None,
         }
     }
@@ -210,6 +79,7 @@ impl Controller {
             PathManager::Streaming(own) => Kind::Streamer(Streamer::new(own)),
             PathManager::Refresh(own) => Kind::Refresher(Refresher::new(own)),
             PathManager::PathFinder(own) => Kind::Finder(Finder::new(own)),
+            PathManager::Custom(own) => Kind::Custom(own.make()),
             PathManager::Passive
             | PathManager::FullMesh
             | PathManager::Ndiffports(_)
@@ -227,7 +97,8 @@ impl Controller {
             PathManager::SmartBackup(_)
             | PathManager::Streaming(_)
             | PathManager::Refresh(_)
-            | PathManager::PathFinder(_) => Self::of(policy),
+            | PathManager::PathFinder(_)
+            | PathManager::Custom(_) => Self::of(policy),
         }
     }
 
@@ -244,6 +115,7 @@ impl Controller {
             Kind::Refresher(own) => own.react(now, event, view, &mut orders),
             Kind::Finder(own) => own.react(now, event, view, &mut orders),
             Kind::Outside(own) => own.react(now, event, view, &mut orders),
+            Kind::Custom(own) => own.react(now, event, view, &mut orders),
         }
         if let Some(counts) = self.kind.counts() {
             self.lifeline.react(now, event, view, counts, &mut orders);
@@ -259,6 +131,7 @@ impl Controller {
             Kind::Refresher(own) => own.deadline(),
             Kind::Finder(own) => own.deadline(),
             Kind::Outside(own) => own.deadline(),
+            Kind::Custom(own) => own.deadline(),
         };
         own.into_iter().chain(self.lifeline.deadline()).min()
     }

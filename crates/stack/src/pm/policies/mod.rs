@@ -41,7 +41,8 @@ impl From<PathManager> for Policy {
             | PathManager::SmartBackup(_)
             | PathManager::Streaming(_)
             | PathManager::Refresh(_)
-            | PathManager::PathFinder(_) => Self::Passive,
+            | PathManager::PathFinder(_)
+            | PathManager::Custom(_) => Self::Passive,
         }
     }
 }
