@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::source::Source;
 use crate::workspace::{self, root};
-use crate::{arch, compliance, hosts, licences, limits, parts, results, source};
+use crate::{api, arch, compliance, hosts, licences, limits, parts, results, source};
 
 /// What one step found.
 #[derive(Debug, Default)]
@@ -137,6 +137,11 @@ const STEPS: &[Step] = &[
         name: "unsafe",
         what: "unsafe only in crates/{io,host}/src/sys",
         work: Work::Sources(arch::unsafe_code),
+    },
+    Step {
+        name: "api",
+        what: "the public interface of the library is the one in crates/manypath/api.txt",
+        work: Work::Sources(api::check),
     },
     Step {
         name: "limits",

@@ -1,6 +1,7 @@
 //! Checks and chores of the workspace: `cargo xtask help` lists them.
 #![forbid(unsafe_code)]
 
+mod api;
 mod arch;
 mod check;
 mod compliance;
@@ -23,6 +24,10 @@ cargo xtask compliance [--strict] [--missing] [--json]
     The rows of RFC 8684 and where they are obeyed and tested.
     --strict   exit with 1 if a core row has neither both nor an exception
     --missing  show only the rows that lack something
+
+cargo xtask api [--write]
+    The public interface of the library manypath.
+    --write    freeze it in crates/manypath/api.txt, which `check` holds it against
 
 cargo xtask hosts [--write]
     Run the tests of what hosts and paths do to connections, and show which situations hold with which attachment.
@@ -51,6 +56,7 @@ fn run(args: &[String]) -> Result<bool, String> {
         "check" => check::run(&check::Options::parse(rest)?),
         "compliance" => compliance::run(&compliance::Options::parse(rest)?),
         "hosts" => hosts::run(rest),
+        "api" => api::run(rest, &source::load()?),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(true)
