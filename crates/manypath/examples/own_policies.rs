@@ -6,52 +6,45 @@ use manypath::plug::{
     PathView, Schedule, View, Window, usable,
 };
 use manypath::{
-    Congestion, ConnectOptions, Host, Info, PathManager, Scheduler, SubflowId, testing,
+    Congestion, ConnectOptions, Host, Info, PathEvent, PathManager, Scheduler, testing,
 };
 use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Sends a quarter of a megabyte on one path, then as much on the next one.
-#[derive(Debug, Default)]
-struct Quarters {
-    on: Option<SubflowId>,
-    left: u32,
-}
+/// New data goes on the youngest subflow alone, and waits while that one has no room.
+#[derive(Debug)]
+struct Youngest;
 
-impl Schedule for Quarters {
+impl Schedule for Youngest {
     fn pick(&mut self, paths: &[PathView], need: &Need) -> Choice {
-        let open = || usable(paths, need).filter(|path| path.room.is_open());
-        let stays = self.left > 0 && open().any(|path| Some(path.subflow) == self.on);
-        if !stays {
-            let after = |path: &&PathView| self.on.is_some_and(|on| path.subflow > on);
-            let next = open().find(after).or_else(|| open().next());
-            let Some(next) = next else {
-                return Choice::Wait;
-            };
-            (self.on, self.left) = (Some(next.subflow), 250_000);
+        let youngest = usable(paths, need).max_by_key(|path| path.subflow);
+        match youngest.filter(|path| path.room.is_open()) {
+            Some(path) => Choice::Send(path.subflow),
+            None => Choice::Wait,
         }
-        self.left = self.left.saturating_sub(need.bytes.min(64 << 10));
-        self.on.map_or(Choice::Wait, Choice::Send)
     }
 }
 
-static QUARTERS: CustomScheduler =
-    CustomScheduler::new("quarters", || Box::new(Quarters::default()));
+static YOUNGEST: CustomScheduler = CustomScheduler::new("youngest", || Box::new(Youngest));
 
-/// Adds two segments in a round trip and gives up a third on a loss.
+/// A window of twenty segments, whatever happens: for a path whose capacity is known.
 #[derive(Debug, Clone)]
-struct TwoUpThirdDown;
+struct Twenty;
 
-impl CongestionControl for TwoUpThirdDown {
-    fn avoid(&mut self, window: &mut Window, acked: u32, _: &AckSample, _: &GroupView<'_>) {
-        // What a whole window of acknowledgements adds up to.
-        let mss = u64::from(window.mss());
-        let gain = 2 * mss * u64::from(acked) / u64::from(window.cwnd().max(1));
-        window.set_cwnd(window.cwnd().saturating_add(gain as u32));
+impl Twenty {
+    const SEGMENTS: u32 = 20;
+}
+
+impl CongestionControl for Twenty {
+    fn on_ack(&mut self, window: &mut Window, _: &AckSample, _: &GroupView<'_>) -> bool {
+        window.set_cwnd(Self::SEGMENTS * window.mss());
+        true // neither slow start nor `avoid` follows
     }
 
-    fn reduce(&mut self, _: &Window, flight: u32) -> u32 {
-        flight / 3 * 2
+    fn avoid(&mut self, _: &mut Window, _: u32, _: &AckSample, _: &GroupView<'_>) {}
+
+    fn reduce(&mut self, window: &Window, _flight: u32) -> u32 {
+        window.cwnd()
     }
 
     fn copy(&self) -> Box<dyn CongestionControl> {
@@ -59,7 +52,7 @@ impl CongestionControl for TwoUpThirdDown {
     }
 }
 
-static TWO_UP: CustomCongestion = CustomCongestion::new("two-up", || Box::new(TwoUpThirdDown));
+static TWENTY: CustomCongestion = CustomCongestion::new("twenty", || Box::new(Twenty));
 
 /// One subflow from our second address, as soon as the connection may have it, and no other.
 #[derive(Debug, Default)]
@@ -97,17 +90,26 @@ pub async fn upload(net: &testing::Pair, bytes: u64) -> io::Result<Info> {
     let listener = net.server.listen("0.0.0.0:80")?;
     let server = tokio::spawn(async move {
         let (mut stream, _peer) = listener.accept().await?;
+        stream.read_exact(&mut [0; 2]).await?;
         stream.write_all(b"go").await?;
         let read = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
         stream.close().await?;
         io::Result::Ok(read)
     });
     let options = ConnectOptions::new()
-        .scheduler(Scheduler::Custom(&QUARTERS))
-        .congestion(Congestion::Custom(&TWO_UP))
+        .scheduler(Scheduler::Custom(&YOUNGEST))
+        .congestion(Congestion::Custom(&TWENTY))
         .path_manager(PathManager::custom(&SECOND));
     let mut stream = net.client.connect_with("10.0.1.2:80", &options).await?;
+    let mut events = stream.path_events();
+    // Joins are allowed when the peer has acknowledged something (RFC 8684 section 3.1).
+    stream.write_all(b"hi").await?;
     stream.read_exact(&mut [0; 2]).await?;
+    while let Some(event) = events.next().await {
+        if matches!(event, PathEvent::SubflowUp { .. }) {
+            break;
+        }
+    }
     tokio::io::copy(&mut tokio::io::repeat(0).take(bytes), &mut stream).await?;
     let info = stream.info()?;
     stream.close().await?;
