@@ -1,7 +1,9 @@
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 
+use manypath_tcp::time::Duration;
 use manypath_wire::ids::{AddrId, FourTuple};
 
 use super::*;
