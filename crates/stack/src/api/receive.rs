@@ -4,6 +4,9 @@ use core::fmt;
 use core::str::FromStr;
 
 /// How the place of a segment is found among those that arrived out of order.
+///
+/// A list is searched step by step, which a peer that leaves thousands of holes could make expensive: more than 4096 segments are stored as
+/// the batches of [`AllShortcuts`](Self::AllShortcuts), until none waits any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ReceiveAlgorithm {
     /// A list of segments, searched from its end.

@@ -5,7 +5,8 @@
 //! page store at their offset, so what is ordered here is which of them count.
 //!
 //! The batches of `AllShortcuts` lie in one block, where a wrong shortcut costs a binary search and not a walk: a peer that leaves
-//! thousands of holes must never make every segment expensive.
+//! thousands of holes must never make every segment expensive. For the same reason a list that grows too long is stored as batches
+//! until it is empty.
 
 mod links;
 
@@ -27,13 +28,16 @@ pub(crate) struct Span {
     pub(crate) end: Offset,
 }
 
-/// Segments that may wait where they are not merged: each takes a step of a search.
+/// Segments that a list holds: a search without a shortcut, or with a wrong one, visits each of them. More are stored as batches until
+/// nothing waits any more. A window of 5.9 MB in segments of 1460 bytes fits.
+const LONGEST_LIST: usize = 4 * 1024;
+/// Segments that may wait in a tree.
 const MOST_SEGMENTS: usize = 64 * 1024;
 /// Batches that may wait. A window of 8 MB, every second segment of 536 bytes lost, has 7,825 of them. It bounds the cost of inserting one
 /// among its neighbours.
 const MOST_BATCHES: usize = 8 * 1024;
 
-/// The spans, as one of the algorithms stores them.
+/// The spans, as one of the algorithms stores them. A list that became longer than [`LONGEST_LIST`] is stored as batches.
 #[derive(Debug)]
 enum Store {
     List(Links),
@@ -360,6 +364,32 @@ impl Order {
         }
         self.found = None;
         self.note_shortcut(by, last.map_or(Shortcut::None, Shortcut::Place));
+        self.bound_list();
+    }
+
+    /// Stores a list that became too long as batches.
+    fn bound_list(&mut self) {
+        let Store::List(links) = &self.store else {
+            return;
+        };
+        if links.count() <= LONGEST_LIST {
+            return;
+        }
+        let mut batches = Ranges::new();
+        for span in links.iter() {
+            batches.insert(span.start, span.end);
+        }
+        self.store = Store::Batches(batches);
+        self.shortcuts.clear();
+    }
+
+    /// Nothing waits any more: what was too long for a list may be one again.
+    fn restore_list(&mut self) {
+        let batches = matches!(self.store, Store::Batches(_));
+        if batches && self.algorithm != ReceiveAlgorithm::AllShortcuts {
+            self.store = Self::store(self.algorithm);
+            self.shortcuts.clear();
+        }
     }
 
     /// A subflow's segment ends at `next`, and nothing before that is missing any more: removes everything that continues the stream there,
@@ -390,6 +420,9 @@ impl Order {
         }
         if let Store::Batches(_) = self.store {
             self.note_shortcut(by, Shortcut::Batch(0));
+        }
+        if self.is_empty() {
+            self.restore_list();
         }
         upto
     }

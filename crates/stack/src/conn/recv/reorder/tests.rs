@@ -85,6 +85,45 @@ fn adjacent_segments_merge_into_few_batches() {
     assert_eq!(orders.next(), Some(1));
 }
 
+/// A peer sends every second byte, and then repeats what lies farthest from the end of a list.
+#[test]
+fn thousands_of_holes_make_no_segment_expensive() {
+    for mut order in all() {
+        let name = order.algorithm();
+        let mut worst = 0;
+        let mut steps = |order: &mut Order, by, at| {
+            let before = order.searches().steps;
+            if !order.overlaps(by, &range(at, at + 1)) {
+                order.insert(by, range(at, at + 1));
+            }
+            worst = worst.max(order.searches().steps - before);
+        };
+        for hole in 1..=20_000 {
+            steps(&mut order, A, 2 * hole);
+            steps(&mut order, B, 2 + 2 * (hole / 2));
+        }
+        assert_eq!(order.bytes(), 20_000, "{name}");
+        assert!(worst <= LONGEST_LIST as u64 + 1, "{name}: {worst} steps");
+    }
+}
+
+#[test]
+fn a_list_that_was_too_long_is_a_list_again_once_it_is_empty() {
+    for algorithm in [ReceiveAlgorithm::List, ReceiveAlgorithm::Shortcuts] {
+        let mut order = Order::new(algorithm);
+        for n in 1..=LONGEST_LIST as u64 + 1 {
+            order.insert(A, range(10 * n, 10 * n + 10));
+        }
+        assert_eq!(order.count(), 1, "they follow each other: one batch");
+        let end = Offset(10 * LONGEST_LIST as u64 + 20);
+        assert_eq!((order.algorithm(), order.end()), (algorithm, Some(end)));
+        assert_eq!(order.take_ready(A, Offset(10)), end);
+        order.insert(A, range(100_000, 100_010));
+        order.insert(B, range(100_010, 100_020));
+        assert_eq!((order.count(), order.bytes()), (2, 20));
+    }
+}
+
 #[test]
 fn another_algorithm_keeps_what_has_arrived() {
     for &from in ReceiveAlgorithm::ALL {
