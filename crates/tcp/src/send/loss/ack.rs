@@ -20,6 +20,8 @@ struct News<'a> {
     newly_lost: u32,
     /// The window was set because of this acknowledgement already.
     settled: bool,
+    /// It answers what was sent after a timeout.
+    after_timeout: bool,
 }
 
 /// The state before an acknowledgement or a timer.
@@ -68,6 +70,7 @@ impl LossRecovery {
         self.detection.on_ack(&report, &self.flight);
         let repaired = self.judge_probe(now, ack, &report, &before);
         let undone = self.judge_reduction(ack, &report);
+        let after_timeout = matches!(self.phase, Phase::Loss { .. });
         let recovered = self.leave_recovery();
         let newly_lost = self.detect(now, ack, &report);
         let newly_lost = self.judge_mtu_probe(now, newly_lost);
@@ -78,7 +81,10 @@ impl LossRecovery {
             before,
             delivered,
             newly_lost,
-            settled: repaired || recovered || undone || reduced.is_some(),
+            // Slow start goes on with the acknowledgement that ends the repair after a timeout (RFC 5681 section 3.1); fast recovery ends
+            // with the window at the threshold.
+            settled: repaired || recovered && !after_timeout || undone || reduced.is_some(),
+            after_timeout,
         };
         self.adapt_window(now, &news, group);
         if self.cc.holds_rate_down() {
@@ -317,6 +323,7 @@ impl LossRecovery {
             delivered,
             newly_lost,
             settled,
+            after_timeout: _,
         } = news;
         if ack.app_limited {
             self.flight.on_app_limited();
@@ -367,7 +374,7 @@ impl LossRecovery {
     fn sample(&self, now: Instant, news: &News<'_>) -> AckSample {
         let report = news.report;
         // After a timeout, a peer without SACK acknowledges in jumps what had arrived before (RFC 3465 section 2.3: L = 1).
-        let jumps = !self.uses_sack() && matches!(self.phase, Phase::Loss { .. });
+        let jumps = !self.uses_sack() && news.after_timeout;
         AckSample {
             now,
             acked: if jumps {
