@@ -19,6 +19,8 @@ pub(crate) enum Others {
     /// Options were not seen to pass with data on any, or stopped as they did here; or a join's third ACK is unanswered, and the peer may
     /// have accepted it.
     Unproven,
+    /// Options passed with data on one and were not seen to stop there, but it is potentially failed.
+    Silent,
     /// Options pass with data on one.
     Proven,
 }
@@ -298,7 +300,7 @@ fn on_options_stopped(facts: &Facts, cause: FallbackCause, time: Time) -> Action
     }
     match (facts.others, time, facts.sent) {
         (Others::Proven, _, _) => Action::Reset,
-        (Others::Unproven, Time::Short, _) => Action::TryOthers,
+        (Others::Unproven | Others::Silent, Time::Short, _) => Action::TryOthers,
         // Data in flight is not void, so what was dropped of the peer's cannot be asked for again.
         (_, _, Sent::Contiguous) => continue_or_reset(facts, cause, Report::None),
         (_, _, Sent::Scattered) => resend_or_reset(facts, cause, Report::None),
@@ -328,7 +330,10 @@ fn on_held_due(facts: &Facts, content: Content, first: First, time: Time) -> Act
         (Others::Proven, Time::Short | Time::Enough) => Action::DropHeld {
             reset: first == First::Unmapped,
         },
-        (Others::Unproven, Time::Short) => Action::HoldOn { probe: false },
+        (Others::Unproven | Others::Silent, Time::Short) => Action::HoldOn { probe: false },
+        // The standard knows no other way: the subflow is closed, and what the silent one carries waits for it or for its replacement.
+        // rfc8684:B5,D12
+        (Others::Silent, _) if facts.held != Held::Queried => Action::ResetHeld,
         // No option passes any more. To place the bytes by their content is a guess.
         _ if facts.held == Held::Queried => Action::ResetHeld,
         // Only the peer knows what of it is missing here. Its infinite mapping shows where it begins.
@@ -542,6 +547,10 @@ mod tests {
             others: Others::Unproven,
             ..BESIDE
         };
+        let silent = Facts {
+            others: Others::Silent,
+            ..BESIDE
+        };
         check(&[
             (
                 "cuts options from the first data on",
@@ -602,6 +611,18 @@ mod tests {
                 held(Held::Elsewhere, unproven),
                 due(new, mapped, Time::Enough),
                 Action::Query,
+            ),
+            (
+                "strips on a joined path while the first is silent",
+                held(Held::Elsewhere, silent),
+                due(new, First::Unmapped, Time::Short),
+                Action::HoldOn { probe: false },
+            ),
+            (
+                "the same for long",
+                held(Held::Elsewhere, silent),
+                due(new, First::Unmapped, Time::Enough),
+                Action::ResetHeld,
             ),
             (
                 "strips even the answer to the query",
@@ -905,7 +926,12 @@ mod tests {
         ] {
             events.push(Event::Infinite { place, next: NEXT });
         }
-        for others in [Others::None, Others::Unproven, Others::Proven] {
+        for others in [
+            Others::None,
+            Others::Unproven,
+            Others::Silent,
+            Others::Proven,
+        ] {
             for (sent, received) in
                 [Sent::Contiguous, Sent::Scattered]
                     .into_iter()
@@ -957,7 +983,7 @@ mod tests {
                 _ => {}
             }
         });
-        assert_eq!(seen, 3 * 6 * 4 * 3 * 8 * 73);
+        assert_eq!(seen, 4 * 6 * 4 * 3 * 8 * 73);
     }
 
     #[test]

@@ -48,13 +48,17 @@ impl Subflows {
         (tcp.rto() + self.data_rto()).min(MOST_PATIENCE.max(round_trips))
     }
 
-    /// Evidence about the other subflows. An unresponsive one proves nothing. Of several on which options stopped, the first one counts as
-    /// proven, so that both ends reset the same one.
+    /// Evidence about the other subflows. Of several on which options stopped, the first one counts as proven, so that both ends reset
+    /// the same one.
     pub(crate) fn others(&self, i: SubflowIdx) -> Others {
         let others = self.indices().filter(|j| *j != i);
-        let passes = |j: SubflowIdx| match self.is_proven(j) && (j < i || !self[j].lost_options()) {
-            true => Others::Proven,
-            false => Others::Unproven,
+        let passes = |j: SubflowIdx| {
+            let (passed, lost) = (self[j].passed_options(), self[j].lost_options());
+            match (passed, self[j].is_active()) {
+                (true, true) if j < i || !lost => Others::Proven,
+                (true, false) if !lost => Others::Silent,
+                _ => Others::Unproven,
+            }
         };
         let carrying = others.filter(|j| self[*j].carries_data());
         let most = carrying.map(passes).max().unwrap_or(Others::None);
@@ -80,8 +84,7 @@ impl Subflows {
 
     /// Options were seen to pass with data on a subflow, and it is not potentially failed.
     fn is_proven(&self, j: SubflowIdx) -> bool {
-        let sf = &self[j];
-        (sf.evidence.data_was_acked || sf.evidence.data_came_mapped) && sf.is_active()
+        self[j].passed_options() && self[j].is_active()
     }
 
     /// A segment without options came.

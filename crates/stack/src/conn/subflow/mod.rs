@@ -237,6 +237,11 @@ impl Subflow {
         held.is_some_and(|held| held.was_queried() && !held.is_needless())
     }
 
+    /// Options passed with data, in one direction at least.
+    pub(crate) fn passed_options(&self) -> bool {
+        self.evidence.data_was_acked || self.evidence.data_came_mapped
+    }
+
     /// What arrived last on it, data or acknowledgements, lacked options that it should have.
     pub(crate) fn lost_options(&self) -> bool {
         self.evidence.option_loss.acks > 0 || self.drops() || self.unmapped.held.is_some()

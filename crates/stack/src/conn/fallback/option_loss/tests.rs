@@ -31,7 +31,7 @@ fn another_subflow_is_evidence_by_what_passed_on_it() {
                 sf.evidence.data_came_mapped = true;
                 sf.liveness.stale_since = Some(now);
             },
-            Others::Unproven,
+            Others::Silent,
         ),
         (
             "options stopped there as well",
