@@ -1,6 +1,7 @@
 //! Runs the gauntlet without ceremony: `cargo run --release -p manypath-sim --example gauntlet -- FIRST COUNT` prints one
-//! line for each seed that fails and the table; with `show`, the plan and the report of each seed.
+//! line for each seed that fails, the table and the hash of all records; with `show`, the plan and the report of each seed.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -13,6 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (first, count) = (number(0)?, number(1_000)?);
     let show = arguments.next().is_some();
     let (next, table) = (AtomicU64::new(first), Mutex::new(Table::default()));
+    let hashes = Mutex::new(BTreeMap::new());
     let start = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
@@ -26,6 +28,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     let outcome = gauntlet::run(seed).expect("a plan can be built");
                     let took = began.elapsed().as_secs_f64();
                     table.lock().expect("nobody panics with it").add(&outcome);
+                    let mut all = hashes.lock().expect("nobody panics with it");
+                    all.insert(seed, outcome.twin.hash);
+                    drop(all);
                     if show {
                         println!("{}", outcome.scenario.to_toml().unwrap_or_default());
                         println!("{:?}", outcome.twin.fault);
@@ -40,6 +45,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     });
     println!("{}", table.into_inner()?);
+    println!(
+        "record hash {:016x}",
+        gauntlet::hash_of(&hashes.into_inner()?)
+    );
     println!("{:.1} s", start.elapsed().as_secs_f64());
     Ok(())
 }
