@@ -58,6 +58,7 @@ fn transfer(count: u64, max_burst: u32, lose: u64) -> u64 {
         max_burst,
         push: true,
         no_nagle: false,
+        probe_new: true,
     };
     let mut now = Instant::from_secs(1);
     let mut sender = Machine::connect(cfg.clone(), now, SeqNum::new(1));

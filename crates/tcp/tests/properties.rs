@@ -102,6 +102,7 @@ impl World {
             max_burst: 10_000,
             push: true,
             no_nagle: false,
+            probe_new: true,
         }
     }
 

@@ -113,6 +113,61 @@ fn a_probe_carries_new_data_where_it_can() {
 }
 
 #[test]
+fn a_probe_repeats_the_last_segment_where_the_caller_has_other_uses_for_new_data() {
+    let mut s = loaded(Script::config());
+    s.offer.probe_new = false;
+    s.write(5000);
+    s.expect_none();
+    assert!(!s.m.tail_probe_due());
+    s.timeout();
+    assert!(s.m.tail_probe_due());
+    s.expect_data(Kind::TailProbe, 9001, 10_001);
+    assert!(!s.m.tail_probe_due());
+}
+
+#[test]
+fn a_probe_with_the_first_new_data_after_a_reduction_announces_it() {
+    // RFC 3168 6.1.2: a peer that is not told goes on to echo the mark, and the window is reduced a second time for it.
+    let mut s = Script::established(Config {
+        congestion: CongestionConfig {
+            ecn: true,
+            ..Script::config().congestion
+        },
+        ..Script::config()
+    });
+    s.write(20_000);
+    assert_eq!(s.drain().len(), 10);
+    s.pass(10);
+    s.inject(1, A | Flags::ECE, 2001, &[]);
+    s.expect_none();
+    s.timeout();
+    let probe = s.expect_data(Kind::TailProbe, 10_001, 11_001);
+    assert!(probe.header.flags.contains(Flags::CWR));
+    assert_eq!(probe.ecn, Ecn::Ect0);
+    s.pass(10);
+    s.inject(1, A, 11_001, &[]);
+    let sent = s.drain();
+    assert!(sent.len() > 1 && sent.iter().all(|o| !o.header.flags.contains(Flags::CWR)));
+}
+
+#[test]
+fn the_acknowledgement_that_ends_the_repair_after_a_timeout_grows_the_window() {
+    // RFC 5681 3.1
+    let mut s = Script::established(Script::config());
+    s.write(1000);
+    s.expect_data(Kind::Data, 1, 1001);
+    while !s.timeout().rto_fired {
+        s.drain();
+    }
+    s.expect_data(Kind::Retransmit, 1, 1001);
+    assert_eq!(s.m.cwnd(), 1000);
+    s.pass(10);
+    s.inject(1, A, 1001, &[]);
+    assert!(!s.m.in_recovery());
+    assert_eq!(s.m.cwnd(), 2000);
+}
+
+#[test]
 fn the_timer_holds_everything_to_be_lost_and_begins_with_one_segment() {
     // RFC 6298 5.4 to 5.6, RFC 5681 3.1
     let mut s = loaded(Script::config());

@@ -40,6 +40,7 @@ fn the_caller_may_shorten_a_plan() {
         max_burst: 9000,
         push: true,
         no_nagle: false,
+        probe_new: true,
     };
     let Decision::Send(plan) = s.m.decide(s.now, &offer) else {
         panic!("sends")

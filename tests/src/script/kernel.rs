@@ -69,6 +69,9 @@ impl Kernel {
         if settings.cookies {
             ns.sysctl("net.ipv4.tcp_syncookies", "2")?;
         }
+        if settings.ecn {
+            ns.sysctl("net.ipv4.tcp_ecn", "1")?;
+        }
         if settings.fast_open {
             ns.sysctl("net.ipv4.tcp_fastopen", &FAST_OPEN_ALL.to_string())?;
         }

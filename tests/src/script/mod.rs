@@ -62,6 +62,8 @@ pub struct Settings {
     pub cookies: bool,
     /// TCP Fast Open, as client and server.
     pub fast_open: bool,
+    /// It asks for Explicit Congestion Notification, and agrees where it is asked.
+    pub ecn: bool,
     /// It opens subflows to addresses that the peer announces.
     pub mesh: bool,
     /// Bytes that it can receive ahead of its application, where the script cares.

@@ -54,6 +54,7 @@ impl Ours {
         let mut options = ConnOptions {
             checksum: settings.checksum,
             fast_open: settings.fast_open,
+            ecn: settings.ecn,
             nodelay: true,
             pacing: false,
             path_manager: match settings.mesh {

@@ -133,6 +133,7 @@ fn header(line: &str, script: &mut Script) -> Result<bool, String> {
         ["checksum"] => settings.checksum = true,
         ["cookies"] => settings.cookies = true,
         ["fast-open"] => settings.fast_open = true,
+        ["ecn"] => settings.ecn = true,
         ["mesh"] => settings.mesh = true,
         ["receive-buffer", bytes] => settings.receive_buffer = Some(number(bytes)?),
         _ => return Err(format!("no setting '{rest}'")),

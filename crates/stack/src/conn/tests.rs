@@ -163,6 +163,7 @@ fn established(tuple: FourTuple, now: Instant) -> Machine {
         max_burst: 1,
         push: true,
         no_nagle: false,
+        probe_new: true,
     };
     let mut machine = Machine::connect(config, now, ISN);
     let send = |machine: &mut Machine| match machine.decide(now, &offer) {

@@ -62,6 +62,7 @@ impl Stack {
             max_burst: 0,
             push: false,
             no_nagle: false,
+            probe_new: false,
         };
         let Decision::Send(plan) = tcp.decide(now, &nothing) else {
             return;

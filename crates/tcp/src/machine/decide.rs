@@ -17,6 +17,7 @@ const NOTHING: Offer = Offer {
     max_burst: 0,
     push: false,
     no_nagle: false,
+    probe_new: false,
 };
 
 impl Machine {
@@ -70,6 +71,12 @@ impl Machine {
     #[must_use]
     pub fn window_probe_due(&self) -> bool {
         self.send.persist.due()
+    }
+
+    /// A tail loss probe is due (RFC 8985 section 7.3): [`decide`](Self::decide) sends it before anything new.
+    #[must_use]
+    pub fn tail_probe_due(&self) -> bool {
+        self.state.is_synchronized() && self.send.loss.tail_probe(self.mss()).is_some()
     }
 
     /// Congestion control leaves no whole segment of so many bytes while something is in flight:
@@ -221,7 +228,8 @@ impl Machine {
         let last = self.send.loss.tail_probe(mss)?;
         // RFC 8985 section 7.3: new data if the peer's window takes it, else the last segment again.
         let len = offer.available.min(mss);
-        if len > 0
+        if offer.probe_new
+            && len > 0
             && self.state.may_send()
             && self.send.fin.is_none()
             && self.send.window_room() >= len

@@ -46,11 +46,28 @@ impl Machine {
     /// The congestion mark of the packets of a plan. RFC 3168 sections 6.1.4 to 6.1.6: only new data says that it may
     /// be marked.
     pub fn ecn(&self, plan: &Plan) -> Ecn {
-        if self.agreed.ecn && plan.kind == Kind::Data && plan.len > 0 {
+        if self.agreed.ecn && self.is_new_data(plan) {
             Ecn::Ect0
         } else {
             Ecn::NotEct
         }
+    }
+
+    /// Payload that was never sent before, whatever it is sent for: a tail loss probe may be the first after a reduction, and has to tell it
+    /// (RFC 3168 section 6.1.2).
+    fn is_new_data(&self, plan: &Plan) -> bool {
+        let carries_data = match plan.kind {
+            Kind::Data | Kind::TailProbe => true,
+            Kind::Syn
+            | Kind::SynAck
+            | Kind::Fin
+            | Kind::Retransmit
+            | Kind::WindowProbe
+            | Kind::KeepAlive
+            | Kind::Ack
+            | Kind::Reset => false,
+        };
+        carries_data && plan.carries_new(self.send.nxt())
     }
 
     fn window_field(&self, plan: &Plan) -> u16 {
@@ -97,7 +114,7 @@ impl Machine {
         if self.recv.ecn_echo {
             flags |= Flags::ECE;
         }
-        if self.send.cwr_due && plan.kind == Kind::Data && plan.len > 0 {
+        if self.send.cwr_due && self.is_new_data(plan) {
             flags |= Flags::CWR;
         }
         flags

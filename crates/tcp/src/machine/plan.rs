@@ -19,6 +19,8 @@ pub struct Offer {
     /// Nagle's rule does not apply: nothing of the caller's stream waits for an acknowledgement, whatever this machine knows, or
     /// no later bytes will join these in a segment.
     pub no_nagle: bool,
+    /// A tail loss probe may carry these bytes, congestion window or not (RFC 8985 section 7.3). Else it is the last segment again.
+    pub probe_new: bool,
 }
 
 /// Why a segment is sent.
@@ -34,7 +36,7 @@ pub enum Kind {
     Fin,
     /// Payload (or FIN) that was sent before and is marked lost.
     Retransmit,
-    /// Tail loss probe (RFC 8985 section 7): new payload if there is some, else the last segment again.
+    /// Tail loss probe (RFC 8985 section 7): new payload if the offer allows that, else the last segment again.
     TailProbe,
     /// An empty segment one byte before the first unacknowledged one, which makes a peer with a closed window tell its
     /// window (RFC 9293 section 3.8.6.1). It takes no sequence number, so nothing has to be mapped, and a peer that

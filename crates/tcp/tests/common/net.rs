@@ -100,6 +100,7 @@ impl End {
             max_burst: self.max_burst,
             push: true,
             no_nagle: false,
+            probe_new: true,
         }
     }
 

@@ -83,6 +83,7 @@ impl Script {
                 max_burst: 1,
                 push: true,
                 no_nagle: false,
+                probe_new: true,
             },
             written: 0,
             stamps: false,

@@ -17,6 +17,7 @@ use crate::conn::pull::source::Source;
 use crate::conn::send::queue::{FinState, SendQueue};
 use crate::conn::subflow::table::Subflows;
 use crate::conn::types::SubflowIdx;
+use crate::ids::SubflowId;
 
 /// The longest mapping: its length field has 16 bits and a DATA_FIN may add one.
 const LONGEST_MAPPING: u32 = 65_534;
@@ -83,6 +84,7 @@ impl Offers<'_> {
         let sf = &self.subflows[i];
         Offer {
             fin: any.fin || sf.closing.finish && !self.owes_final_byte(),
+            probe_new: self.probes_with_new(i),
             max_burst: sf.endpoint.offload.max_burst.min(any.max_burst),
             ..*any
         }
@@ -106,7 +108,26 @@ impl Offers<'_> {
             // A whole segment elsewhere is often none here, and nothing will be appended to it; nor to the writer's last bytes, which would
             // leave at once with a FIN as well.
             no_nagle: again || idle || self.send.ends_behind(available),
+            probe_new: false,
         }
+    }
+
+    /// The subflow's tail loss probe is due, and carries what is next (RFC 8985 section 7.3). With several subflows it is the last
+    /// segment again: what answers nothing may have failed, and new data on it would hold up what the others deliver, which can carry
+    /// that data at once.
+    pub(in crate::conn) fn probes_with_new(&self, i: SubflowIdx) -> bool {
+        let sf = &self.subflows[i];
+        sf.tcp.tail_probe_due() && sf.carries_data() && self.subflows.is_alone(i)
+    }
+
+    /// The subflow that has to send a probe with what is next, although there is no room for it.
+    pub(in crate::conn) fn probe_due(&self) -> Option<SubflowId> {
+        let tail = || {
+            let mut all = self.subflows.each();
+            let due = all.find(|(i, _)| self.probes_with_new(*i));
+            due.map(|(_, sf)| sf.id())
+        };
+        self.subflows.window_probe_due().or_else(tail)
     }
 
     /// Bytes that a subflow would send now of what is offered to any. What it would refuse to send is not offered to the scheduler: a path with a few

@@ -185,7 +185,7 @@ impl Subflows {
 
     /// The subflow that has to send a window probe: its window has been closed for long, and the update that opens it may have been lost
     /// (RFC 9293 section 3.8.6.1).
-    fn window_probe_due(&self) -> Option<SubflowId> {
+    pub(in crate::conn) fn window_probe_due(&self) -> Option<SubflowId> {
         let due = |sf: &&Subflow| sf.carries_data() && sf.tcp.window_probe_due();
         self.iter().find(due).map(Subflow::id)
     }
@@ -353,7 +353,7 @@ impl Conn {
         match sent {
             Progress::Nothing => match self.reinjection_edge(slots, cx) {
                 // No subflow can send.
-                Progress::Nothing => match self.subflows.window_probe_due() {
+                Progress::Nothing => match self.offers().probe_due() {
                     Some(id) => self.send_on(id, bytes, source, slots, cx),
                     None => Progress::Nothing,
                 },
