@@ -4,6 +4,7 @@
 mod connection;
 mod control;
 mod neighbours;
+mod openings;
 mod perf;
 mod script;
 mod stack;
@@ -24,6 +25,7 @@ use manypath_wire::{describe, tcp};
 pub use connection::connection;
 pub use control::control;
 pub use neighbours::neighbours;
+pub use openings::openings;
 pub use perf::perf;
 pub use stack::stack;
 pub use subflow::subflow;

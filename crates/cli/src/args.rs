@@ -127,6 +127,10 @@ pub(crate) struct ForwardArgs {
     #[arg(long, value_name = "TIME|off", value_hint = ValueHint::Other, value_parser = parse_period_or_off, default_value = "off")]
     pub(crate) idle_timeout: Patience,
 
+    /// The same once one side has ended its stream, or `off`: a peer that has gone without a word is not waited for as long
+    #[arg(long, value_name = "TIME|off", value_hint = ValueHint::Other, value_parser = parse_period_or_off, default_value = "4m")]
+    pub(crate) half_closed_timeout: Patience,
+
     /// Ask a peer that has been silent for so long whether it is there, and reset the connection when it does not answer,
     /// or `off`: nine times, an eighth of that time apart (1 s at least, 75 s at most)
     #[arg(long, value_name = "TIME|off", value_hint = ValueHint::Other, value_parser = parse_period_or_off, default_value = "2h")]

@@ -5,6 +5,8 @@
 //! other processes see and steer the connections of ours.
 #![forbid(unsafe_code)]
 
+mod buffered;
+pub mod carried;
 pub mod config;
 pub mod endpoint;
 mod error;
@@ -12,6 +14,7 @@ pub mod forward;
 mod host;
 pub mod live;
 pub mod observe;
+pub mod opening;
 pub mod perf;
 mod places;
 pub mod reach;

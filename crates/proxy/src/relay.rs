@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::io::ReadBuf;
 use tokio::time::Instant;
 
+use crate::serve::PathBytes;
 use crate::stream::{Leg, Stream};
 
 mod course;
@@ -33,12 +34,12 @@ const TURNS: usize = 32;
 /// connections cost no more than one.
 static FREE: Mutex<Vec<Box<[u8]>>> = Mutex::new(Vec::new());
 
-fn take_buffer() -> Box<[u8]> {
+pub(crate) fn take_buffer() -> Box<[u8]> {
     let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
     free.unwrap_or_else(|| vec![0; BUFFER].into_boxed_slice())
 }
 
-fn put_buffer(buffer: Box<[u8]>) {
+pub(crate) fn put_buffer(buffer: Box<[u8]>) {
     let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
     if free.len() < SHELF {
         free.push(buffer);
@@ -204,7 +205,7 @@ impl State {
 }
 
 /// Bytes carried each way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
     /// From the first stream to the second.
     pub forth: u64,
@@ -221,6 +222,20 @@ pub struct Terms<'a> {
     pub back: &'a AtomicU64,
     /// Ends the relay when no byte has moved either way for so long; `None`: never.
     pub idle: Option<Duration>,
+    /// The same once one of the streams has ended its direction, where that is less: a peer that has gone without a word is not
+    /// waited for as long as one that is there.
+    pub half_closed: Option<Duration>,
+    /// Gets what was carried, at the end, however it ends.
+    pub account: Option<&'a Mutex<Account>>,
+}
+
+/// What a relay carried, whole or not.
+#[derive(Clone, Debug, Default)]
+pub struct Account {
+    /// Bytes each way.
+    pub carried: Carried,
+    /// The same by the paths of our stack.
+    pub paths: Vec<PathBytes>,
 }
 
 /// Carries bytes both ways until both directions have ended.
@@ -238,6 +253,8 @@ pub async fn relay(a: Stream, b: Stream) -> io::Result<Carried> {
         forth: &forth,
         back: &back,
         idle: None,
+        half_closed: None,
+        account: None,
     };
     relay_on(a, b, terms).await
 }
@@ -255,8 +272,8 @@ pub async fn relay_on(a: Stream, b: Stream, terms: Terms<'_>) -> io::Result<Carr
     carry(a, b, terms).await
 }
 
-/// Carries bytes between streams of any kind.
-async fn carry<A: Leg, B: Leg>(a: A, b: B, terms: Terms<'_>) -> io::Result<Carried> {
+/// Carries bytes between streams of any kind, as [`relay`] does.
+pub(crate) async fn carry<A: Leg, B: Leg>(a: A, b: B, terms: Terms<'_>) -> io::Result<Carried> {
     // The kernel closes what a killed process leaves, and half an answer must not end as a whole one does.
     a.reset_on_close(true);
     b.reset_on_close(true);
@@ -270,7 +287,7 @@ async fn carry<A: Leg, B: Leg>(a: A, b: B, terms: Terms<'_>) -> io::Result<Carri
         course: Course::NEW,
         why: None,
     };
-    let mut idle = Idle::new(terms.idle);
+    let mut idle = Idle::new(terms.idle, terms.half_closed);
     let (mut watch, mut ending) = (Watch(None), None);
     let last = poll_fn(|cx| {
         loop {
@@ -293,7 +310,8 @@ async fn carry<A: Leg, B: Leg>(a: A, b: B, terms: Terms<'_>) -> io::Result<Carri
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                return idle.poll(cx, moved).map_ok(|()| Last::Reset);
+                let half_closed = state.course.is_half_closed();
+                return idle.poll(cx, moved, half_closed).map_ok(|()| Last::Reset);
             }
             Stage::Finished => return Poll::Ready(io::Result::Ok(Last::Finished)),
             Stage::Over => return Poll::Ready(Ok(Last::Reset)),
@@ -316,18 +334,25 @@ async fn carry<A: Leg, B: Leg>(a: A, b: B, terms: Terms<'_>) -> io::Result<Carri
             Farewell::Abort => Poll::Ready(Ok(Last::Reset)),
         }
     })
-    .await?;
-    match last {
+    .await;
+    let carried = Carried {
+        forth: forth.carried,
+        back: back.carried,
+    };
+    if let Some(account) = terms.account {
+        let inside = a.paths().into_iter().map(|path| path.of(true));
+        let outside = b.paths().into_iter().map(|path| path.of(false));
+        let paths = inside.chain(outside).collect();
+        *account.lock().unwrap_or_else(PoisonError::into_inner) = Account { carried, paths };
+    }
+    match last? {
         // Both directions have ended in order, so plain closing is right.
         Last::Finished => {
             if let Some((a, b)) = pair.0.take() {
                 a.reset_on_close(false);
                 b.reset_on_close(false);
             }
-            Ok(Carried {
-                forth: forth.carried,
-                back: back.carried,
-            })
+            Ok(carried)
         }
         Last::Closed(left) => {
             match (left, pair.0.take()) {
@@ -459,34 +484,49 @@ impl Ending {
 
 /// Tells when nothing has moved for too long.
 struct Idle {
-    timer: Option<(Duration, Pin<Box<tokio::time::Sleep>>)>,
-    seen: [u64; 4],
+    /// Bounds while both directions are open, and when one has ended.
+    most: [Option<Duration>; 2],
+    timer: Option<Pin<Box<tokio::time::Sleep>>>,
+    seen: ([u64; 4], bool),
     since: Instant,
 }
 
 impl Idle {
-    fn new(most: Option<Duration>) -> Self {
+    fn new(open: Option<Duration>, half_closed: Option<Duration>) -> Self {
+        let shorter = [open, half_closed].into_iter().flatten().min();
         Self {
-            timer: most.map(|most| (most, Box::pin(tokio::time::sleep(most)))),
-            seen: [0; 4],
+            most: [open, shorter],
+            timer: None,
+            seen: ([0; 4], false),
             since: Instant::now(),
         }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>, moved: [u64; 4]) -> Poll<io::Result<()>> {
-        let Some((most, sleep)) = &mut self.timer else {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        moved: [u64; 4],
+        half_closed: bool,
+    ) -> Poll<io::Result<()>> {
+        let Some(most) = self.most[usize::from(half_closed)] else {
             return Poll::Pending;
         };
-        if moved != self.seen {
-            (self.seen, self.since) = (moved, Instant::now());
+        if self.seen != (moved, half_closed) {
+            if self.seen.1 != half_closed {
+                // The other bound may end earlier than the timer.
+                self.timer = None;
+            }
+            (self.seen, self.since) = ((moved, half_closed), Instant::now());
         }
-        while sleep.as_mut().poll(cx).is_ready() {
-            let end = self.since + *most;
+        let end = self.since + most;
+        let new = || Box::pin(tokio::time::sleep_until(end));
+        let timer = self.timer.get_or_insert_with(new);
+        while timer.as_mut().poll(cx).is_ready() {
             if end <= Instant::now() {
                 let text = format!("no byte has moved for {} s", most.as_secs_f32());
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)));
             }
-            sleep.as_mut().reset(end);
+            timer.as_mut().reset(end);
         }
         Poll::Pending
     }
@@ -526,6 +566,8 @@ mod tests {
             forth: &sums[0],
             back: &sums[1],
             idle: Some(Duration::from_secs(60)),
+            half_closed: Some(Duration::from_secs(20)),
+            account: None,
         };
         let started = Instant::now();
         let task = tokio::spawn(relay_on(Stream::Host(a), Stream::Host(b), terms));
@@ -545,6 +587,34 @@ mod tests {
             let error = stream.read(&mut [0; 8]).await.expect_err("reset");
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         }
+    }
+
+    /// A half that moves lives on, and so does a connection whose directions are both open.
+    #[tokio::test(start_paused = true)]
+    async fn a_half_closed_connection_has_a_shorter_bound() {
+        let ((mut client, a), (b, mut server)) = (pair().await, pair().await);
+        let sums: &'static [AtomicU64; 2] = Box::leak(Box::default());
+        let terms = Terms {
+            forth: &sums[0],
+            back: &sums[1],
+            idle: Some(Duration::from_secs(7440)),
+            half_closed: Some(Duration::from_secs(240)),
+            account: None,
+        };
+        let started = Instant::now();
+        let task = tokio::spawn(relay_on(Stream::Host(a), Stream::Host(b), terms));
+        tokio::time::sleep(Duration::from_secs(7000)).await;
+        client.shutdown().await.expect("open");
+        assert_eq!(server.read(&mut [0; 8]).await.expect("an end"), 0);
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_secs(200)).await;
+            server.write_all(b"x").await.expect("open");
+            assert_eq!(client.read(&mut [0; 8]).await.expect("open"), 1);
+        }
+        let error = task.await.expect("no panic").expect_err("idle");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let lasted = started.elapsed().as_secs();
+        assert!((7839..=7842).contains(&lasted), "{lasted} s");
     }
 
     #[tokio::test]

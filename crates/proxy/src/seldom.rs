@@ -45,6 +45,18 @@ impl Seldom {
     }
 }
 
+/// Lines that were held back, at the end of the next one.
+pub(crate) struct Others(pub(crate) u64);
+
+impl std::fmt::Display for Others {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            n => write!(f, " (and {n} times more since the last such line)"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

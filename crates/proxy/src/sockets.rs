@@ -219,14 +219,7 @@ impl Sockets {
             let link = link(zone).map_err(|e| Error::new(format!("find '{host}'"), e))?;
             return Ok(vec![SocketAddrV6::new(addr, port, 0, link).into()]);
         }
-        let found = match self
-            .stack
-            .as_ref()
-            .filter(|_| endpoint.proto == Proto::Mptcp)
-        {
-            Some(stack) => stack.lookup(host).await,
-            None => self.reach.names.lookup(&[], host).await,
-        };
+        let found = self.lookup(endpoint.proto, host).await;
         let found = found.map_err(|e| Error::new(format!("find the address of '{host}'"), e))?;
         Ok(found
             .into_iter()
@@ -234,7 +227,21 @@ impl Sockets {
             .collect())
     }
 
-    async fn open(&self, proto: Proto, addrs: &[SocketAddr], early: &[u8]) -> io::Result<Stream> {
+    /// The addresses of a host: names are asked for by every path of our stack, or as the host's routes have it.
+    pub(crate) async fn lookup(&self, proto: Proto, host: &str) -> io::Result<Vec<IpAddr>> {
+        match self.stack.as_ref().filter(|_| proto == Proto::Mptcp) {
+            Some(stack) => stack.lookup(host).await,
+            None => self.reach.names.lookup(&[], host).await,
+        }
+    }
+
+    /// Connects to the first of some addresses that answers, and writes the stream's first bytes.
+    pub(crate) async fn open(
+        &self,
+        proto: Proto,
+        addrs: &[SocketAddr],
+        early: &[u8],
+    ) -> io::Result<Stream> {
         let congestion = self.host_congestion.as_deref();
         let host = |multipath| {
             let connect = move |addr| host::connect(addr, multipath, congestion);

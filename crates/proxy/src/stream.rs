@@ -14,6 +14,7 @@ use manypath_stack::CloseCause;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::carried::{CarriedBy, PathAccount};
 use crate::host;
 
 /// A connected stream.
@@ -35,6 +36,34 @@ impl Stream {
             Self::Host(stream) => stream.peer_addr(),
             Self::Ours(stream) => stream.peer_addr(),
         }
+    }
+
+    /// Our own address.
+    ///
+    /// # Errors
+    /// The stream is broken already.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Host(stream) => stream.local_addr(),
+            Self::Ours(stream) => stream.local_addr(),
+        }
+    }
+
+    /// A look at what each path of our stack has carried, which works while the stream itself is lent out; `None` for a stream of
+    /// the host.
+    #[must_use]
+    pub fn account(&self) -> Option<PathAccount> {
+        match self {
+            Self::Host(_) => None,
+            Self::Ours(stream) => Some(PathAccount::of(stream)),
+        }
+    }
+
+    /// What each path of our stack has carried so far; empty for a stream of the host.
+    #[must_use]
+    pub fn paths(&self) -> Vec<CarriedBy> {
+        let account = self.account();
+        account.map_or(Vec::new(), |account| account.paths())
     }
 
     /// Sends what is written at once instead of waiting for more.
@@ -165,6 +194,10 @@ pub(crate) trait Leg: AsyncRead + AsyncWrite + Unpin {
     fn reset_on_close(&self, on: bool);
     /// See [`Stream::abort`].
     fn abort(self);
+    /// See [`Stream::paths`].
+    fn paths(&self) -> Vec<CarriedBy> {
+        Vec::new()
+    }
 }
 
 impl Leg for Stream {
@@ -186,6 +219,10 @@ impl Leg for Stream {
 
     fn abort(self) {
         self.abort();
+    }
+
+    fn paths(&self) -> Vec<CarriedBy> {
+        self.paths()
     }
 }
 

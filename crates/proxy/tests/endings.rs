@@ -27,6 +27,7 @@ fn forwarder(to: SocketAddr) -> SocketAddr {
                 max_connections: 10,
                 max_per_client: 10,
                 idle_timeout: None,
+                half_closed_timeout: None,
             };
             let totals = Arc::new(Totals::default());
             forward::run(forward, listener, sockets, totals, std::future::pending()).await;

@@ -86,6 +86,7 @@ async fn chain() -> (TcpListener, TcpStream) {
         max_connections: 10,
         max_per_client: 10,
         idle_timeout: None,
+        half_closed_timeout: None,
     };
     tokio::spawn(forward::run(
         forward,
@@ -105,6 +106,7 @@ async fn chain() -> (TcpListener, TcpStream) {
         max_connections: 10,
         max_per_client: 10,
         idle_timeout: None,
+        half_closed_timeout: None,
     };
     tokio::spawn(forward::run(
         forward,

@@ -67,6 +67,7 @@ pub(crate) fn run(args: ForwardArgs) -> Result<(), Failure> {
             max_connections: args.max_connections as usize,
             max_per_client: args.per_client() as usize,
             idle_timeout: args.idle_timeout.0,
+            half_closed_timeout: args.half_closed_timeout.0,
             to: args.to,
         };
         let mut ended_by = Signal::TERMINATE;

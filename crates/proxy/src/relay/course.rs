@@ -153,6 +153,12 @@ impl Course {
         [self.first, self.second].map(|end| end.writing == Writing::Broken)
     }
 
+    /// Whether one of the directions has ended.
+    pub(super) fn is_half_closed(&self) -> bool {
+        let ended = |end: &End| end.reading != Reading::Open;
+        ended(&self.first) || ended(&self.second)
+    }
+
     /// Notes what happened at a stream.
     pub(super) fn note(&mut self, side: Side, event: Event) {
         let end = self.end_mut(side);

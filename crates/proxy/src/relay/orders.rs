@@ -240,6 +240,8 @@ async fn play(acts: &[(bool, Act)], stall: bool) -> ([Socket; 2], io::Result<Car
         forth: &sums[0],
         back: &sums[1],
         idle: None,
+        half_closed: None,
+        account: None,
     };
     let task = tokio::spawn(carry(a, b, terms));
     settle().await;

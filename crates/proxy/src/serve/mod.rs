@@ -2,6 +2,12 @@
 
 pub mod observer;
 pub mod policy;
+pub(crate) mod row;
+mod server;
+pub(crate) mod session;
+pub(crate) mod shared;
+pub(crate) mod tls;
+pub(crate) mod totals;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,6 +17,8 @@ use crate::endpoint::{Endpoint, Proto};
 
 pub use observer::{Ended, Failure, How, Observer, PathBytes, Refusal};
 pub use policy::{Denial, Policy, Verdict};
+pub use server::{Listening, Server};
+pub use totals::Totals;
 
 /// Who chooses the target of a listener's connections, and in which protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]

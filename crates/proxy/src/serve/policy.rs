@@ -29,9 +29,17 @@ pub enum Denial {
 
 /// Rules and users in force. Connections keep the snapshot that they began with; each request looks at the newest.
 #[derive(Debug, Default)]
-pub struct Policy {}
+pub struct Policy {
+    permissive: bool,
+}
 
 impl Policy {
+    /// Allows every target, addresses of this host and all ports of CONNECT too: for listeners that only trusted programs reach.
+    #[must_use]
+    pub fn permissive() -> Self {
+        Self { permissive: true }
+    }
+
     /// Whether a client must say who it is before it is asked what it wants.
     #[must_use]
     pub fn requires_user(&self, _client: &Client) -> bool {
@@ -54,6 +62,7 @@ impl Policy {
     #[must_use]
     pub fn permits(&self, request: &Request) -> Verdict {
         match request.way {
+            _ if self.permissive => Verdict::Allow,
             Way::Connect if request.target.port() != 443 => Verdict::Deny(Denial::Port),
             Way::Connect | Way::Http | Way::Socks | Way::SocksUdp | Way::Fixed => Verdict::Allow,
         }
@@ -70,7 +79,8 @@ impl Policy {
         special: Option<Special>,
     ) -> Verdict {
         match special {
-            Some(special) => Verdict::Deny(Denial::Address(special)),
+            Some(special) if !self.permissive => Verdict::Deny(Denial::Address(special)),
+            Some(_) => Verdict::Allow,
             None => Verdict::Allow,
         }
     }

@@ -1,0 +1,240 @@
+//! One listener: accepts connections and hands each to its opening.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::task::JoinSet;
+use tracing::warn;
+
+use crate::places::{Places, Reserved};
+use crate::seldom::{Others, Seldom};
+use crate::serve::session::{self, Session};
+use crate::serve::shared::Shared;
+use crate::serve::tls::Tls;
+use crate::serve::totals::Outcome;
+use crate::serve::{ListenerSpec, OpeningKind, Refusal, Totals};
+use crate::stream::{Listener, Stream};
+
+/// Wait after an attempt that failed for lack of something: spinning would not bring it back.
+pub(crate) const PAUSE: Duration = Duration::from_millis(100);
+
+/// Between two lines of the log about connections that fail.
+const FAILURES: Duration = Duration::from_secs(1);
+
+/// Between two lines of the log about a limit that is reached.
+const LIMITS: Duration = Duration::from_secs(10);
+
+/// What can be changed while a listener goes on.
+pub(crate) struct Settings {
+    pub(crate) spec: ListenerSpec,
+    pub(crate) tls: Option<Tls>,
+}
+
+/// A listener and what its connections share.
+pub(crate) struct Row {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) totals: Arc<Totals>,
+    pub(crate) not_reached: Seldom,
+    settings: RwLock<Arc<Settings>>,
+    places: Arc<Places>,
+    /// Connections that the limits allow: those of the specification, or fewer where descriptors are short.
+    most: usize,
+    files_each: u32,
+    full: Seldom,
+    client_full: Seldom,
+    not_accepted: Seldom,
+}
+
+/// Descriptors of one connection.
+type Files = Option<OwnedSemaphorePermit>;
+
+impl Row {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        settings: Settings,
+        totals: Arc<Totals>,
+        listener: &Listener,
+    ) -> Self {
+        let spec = &settings.spec;
+        let outside = match &spec.opening {
+            OpeningKind::Fixed(to) => to.proto,
+            OpeningKind::Http | OpeningKind::Socks5 => spec.outside,
+        };
+        let files_each = u32::from(listener.takes_files()) + u32::from(outside.takes_files());
+        let allowed = spec.bounds.max_connections;
+        let files = shared.files.as_ref().filter(|_| files_each > 0);
+        let fit = files.map(|files| files.available_permits() / files_each as usize);
+        let most = allowed.min(fit.unwrap_or(usize::MAX)).max(1);
+        if most < allowed {
+            warn!(
+                "the limit of open files lets {most} connections be carried at one time, fewer than the {allowed} that are \
+                 allowed; further ones wait; `ulimit -n` or LimitNOFILE= raises it"
+            );
+        }
+        Self {
+            places: Places::new(most, spec.bounds.max_per_client),
+            most,
+            files_each,
+            settings: RwLock::new(Arc::new(settings)),
+            totals,
+            shared,
+            full: Seldom::every(LIMITS),
+            client_full: Seldom::every(LIMITS),
+            not_accepted: Seldom::every(FAILURES),
+            not_reached: Seldom::every(FAILURES),
+        }
+    }
+
+    /// What new connections get.
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        let settings = self.settings.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&settings)
+    }
+
+    pub(crate) fn set(&self, settings: Settings) {
+        let mut held = self
+            .settings
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *held = Arc::new(settings);
+    }
+
+    /// Accepts until `stop` says so, then lets what is open go on until it says so again.
+    pub(crate) async fn run(
+        self: Arc<Self>,
+        mut listener: Listener,
+        mut stop: watch::Receiver<Stop>,
+    ) {
+        let mut tasks = JoinSet::new();
+        while *stop.borrow_and_update() == Stop::No {
+            let next = async {
+                let reserved = self.reserve().await;
+                (listener.accept().await, reserved)
+            };
+            tokio::select! {
+                _ = stop.changed() => {}
+                // A finished task has nothing to say, but it holds memory until it is taken out.
+                Some(_) = tasks.join_next() => {}
+                (accepted, reserved) = next => match (accepted, reserved) {
+                    (Ok((stream, peer)), Some(reserved)) => {
+                        let row = Arc::clone(&self);
+                        tasks.spawn(async move { row.admit(stream, peer, reserved).await });
+                    }
+                    (Ok((stream, _)), None) => stream.abort(),
+                    (Err(error), _) => {
+                        if let Some(more) = self.not_accepted.due(Instant::now()) {
+                            warn!(%error, "cannot accept a connection{}", Others(more));
+                        }
+                        if !is_of_one_connection(&error) {
+                            tokio::time::sleep(PAUSE).await;
+                        }
+                    }
+                },
+            }
+        }
+        drop(listener);
+        while *stop.borrow_and_update() != Stop::Now {
+            tokio::select! {
+                changed = stop.changed() => if changed.is_err() { break },
+                task = tasks.join_next() => if task.is_none() { return },
+            }
+        }
+        tasks.shutdown().await;
+    }
+
+    /// Waits for a place and for descriptors, and says so if it has to.
+    async fn reserve(&self) -> Option<(Reserved, Files)> {
+        let reserved = match self.places.try_reserve() {
+            Some(reserved) => reserved,
+            None => {
+                self.tell_full();
+                self.places.reserve().await?
+            }
+        };
+        let Some(files) = self.shared.files.as_ref().filter(|_| self.files_each > 0) else {
+            return Some((reserved, None));
+        };
+        let files = Arc::clone(files);
+        let permit = match Arc::clone(&files).try_acquire_many_owned(self.files_each) {
+            Ok(permit) => permit,
+            Err(_) => {
+                self.tell_full();
+                files.acquire_many_owned(self.files_each).await.ok()?
+            }
+        };
+        Some((reserved, Some(permit)))
+    }
+
+    fn tell_full(&self) {
+        if self.full.due(Instant::now()).is_none() {
+            return;
+        }
+        let allowed = self.settings().spec.bounds.max_connections;
+        let open = self.totals.open();
+        let why = match self.most < allowed || open < self.most as u64 {
+            true => "the limit of open files",
+            false => "--max-connections",
+        };
+        warn!("{open} connections are carried, as many as may be ({why}); further ones wait");
+    }
+
+    /// Carries a connection, if its client may have one more.
+    async fn admit(self: Arc<Self>, stream: Stream, peer: SocketAddr, reserved: (Reserved, Files)) {
+        let settings = self.settings();
+        let name = &settings.spec.name;
+        self.totals.accepted.fetch_add(1, Ordering::Relaxed);
+        self.shared.observer.accepted(name, peer);
+        let (reserved, files) = reserved;
+        let client = Some(peer).filter(|_| !stream.is_from_this_host());
+        let outcome = match self.places.give(reserved, client) {
+            Some(place) => {
+                let session = Session::new(Arc::clone(&self), Arc::clone(&settings), peer, &stream);
+                let outcome = session::serve(session, stream).await;
+                drop(place);
+                outcome
+            }
+            None => {
+                let observer = &self.shared.observer;
+                observer.refused(name, peer, None, Refusal::ClientFull);
+                if let Some(more) = self.client_full.due(Instant::now()) {
+                    warn!(
+                        client = %peer.ip(),
+                        "a client has {} connections, as many as one may have (--max-per-client); further ones are reset{}",
+                        settings.spec.bounds.max_per_client,
+                        Others(more)
+                    );
+                }
+                stream.abort();
+                Outcome::Refused
+            }
+        };
+        drop(files);
+        self.totals.over(outcome);
+        self.shared.observer.closed(name);
+    }
+}
+
+/// How far a listener is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// Not at all.
+    No,
+    /// It takes no new connections.
+    Listening,
+    /// Connections that are open are reset.
+    Now,
+}
+
+/// Whether an error of `accept` concerns only the connection that was next.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+    )
+}

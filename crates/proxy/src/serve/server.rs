@@ -1,0 +1,210 @@
+//! All listeners of one process, which a changed configuration adds to, takes from and changes.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::Error;
+use crate::serve::row::{Row, Settings, Stop};
+use crate::serve::shared::{Port, Shared};
+use crate::serve::tls::Tls;
+use crate::serve::{ListenerSpec, Observer, OpeningKind, Policy, Totals};
+use crate::sockets::Sockets;
+use crate::stream::Listener;
+
+/// A listener that is there.
+#[derive(Clone, Debug)]
+pub struct Listening {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// What it did so far.
+    pub totals: Arc<Totals>,
+}
+
+/// One listener and the means to stop it.
+struct Running {
+    row: Arc<Row>,
+    listening: Listening,
+    stop: watch::Sender<Stop>,
+}
+
+/// Serves listeners until it is stopped.
+pub struct Server {
+    shared: Arc<Shared>,
+    rows: Vec<Running>,
+    /// Listeners that were taken out, whose connections go on.
+    leaving: Vec<watch::Sender<Stop>>,
+    tasks: JoinSet<()>,
+    changes: AtomicU64,
+}
+
+/// What has to be bound before anything is changed.
+struct New {
+    settings: Settings,
+    listener: Listener,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// No listener yet.
+    #[must_use]
+    pub fn new(sockets: Sockets, observer: Arc<dyn Observer>, policy: Arc<Policy>) -> Self {
+        Self {
+            shared: Arc::new(Shared::new(sockets, observer, policy)),
+            rows: Vec::new(),
+            leaving: Vec::new(),
+            tasks: JoinSet::new(),
+            changes: AtomicU64::new(0),
+        }
+    }
+
+    /// Has these listeners from now on, and this policy. What listens at the same place with the same opening goes on with its new
+    /// settings, which new connections get; others are opened; those that are not named take no new connections, and what they
+    /// carry goes on. All or nothing: certificates are read and places bound before anything is changed.
+    ///
+    /// # Errors
+    /// A certificate cannot be used, or a place not be listened on; nothing has changed then.
+    pub async fn apply(
+        &mut self,
+        specs: Vec<ListenerSpec>,
+        policy: Arc<Policy>,
+    ) -> Result<(), Error> {
+        let mut kept: HashMap<usize, Settings> = HashMap::new();
+        let mut new = Vec::new();
+        for spec in specs {
+            let tls = spec.tls.as_ref().map(Tls::load).transpose()?;
+            let same = self
+                .rows
+                .iter()
+                .position(|running| is_same(&running.row.settings().spec, &spec));
+            let settings = Settings { spec, tls };
+            match same.filter(|n| !kept.contains_key(n)) {
+                Some(n) => {
+                    kept.insert(n, settings);
+                }
+                None => new.push(self.bind(settings).await?),
+            }
+        }
+        self.shared.set_policy(policy);
+        let rows = std::mem::take(&mut self.rows);
+        for (n, running) in rows.into_iter().enumerate() {
+            match kept.remove(&n) {
+                Some(settings) => {
+                    running.row.set(settings);
+                    self.rows.push(running);
+                }
+                None => {
+                    running.stop.send_replace(Stop::Listening);
+                    self.leaving.push(running.stop);
+                }
+            }
+        }
+        self.leaving.retain(|stop| !stop.is_closed());
+        for New {
+            settings,
+            listener,
+            address,
+        } in new
+        {
+            self.start(settings, listener, address, Arc::default());
+        }
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn bind(&self, settings: Settings) -> Result<New, Error> {
+        let backend = match &settings.spec.opening {
+            OpeningKind::Fixed(to) => Some(to),
+            OpeningKind::Http | OpeningKind::Socks5 => None,
+        };
+        let on = &settings.spec.on;
+        let listener = self.shared.sockets.listen(on, backend).await?;
+        let address = listener.local_addr();
+        let address = address.map_err(|e| Error::new(format!("listen on {on}"), e))?;
+        Ok(New {
+            settings,
+            listener,
+            address,
+        })
+    }
+
+    /// Serves a listener that is open already.
+    pub(crate) fn start(
+        &mut self,
+        settings: Settings,
+        listener: Listener,
+        address: SocketAddr,
+        totals: Arc<Totals>,
+    ) {
+        let name = Arc::clone(&settings.spec.name);
+        let shared = Arc::clone(&self.shared);
+        let port = Port::note(&shared, address.port());
+        let row = Arc::new(Row::new(shared, settings, Arc::clone(&totals), &listener));
+        let (stop, stopped) = watch::channel(Stop::No);
+        let serving = Arc::clone(&row).run(listener, stopped);
+        self.tasks.spawn(async move {
+            serving.await;
+            drop(port);
+        });
+        self.rows.push(Running {
+            row,
+            listening: Listening {
+                name,
+                address,
+                totals,
+            },
+            stop,
+        });
+    }
+
+    /// The listeners that are there.
+    #[must_use]
+    pub fn listeners(&self) -> Vec<Listening> {
+        self.rows.iter().map(|row| row.listening.clone()).collect()
+    }
+
+    /// How often a configuration was applied.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    /// Takes no new connections; what is carried goes on.
+    pub fn stop_listening(&mut self) {
+        for running in self.rows.drain(..) {
+            running.stop.send_replace(Stop::Listening);
+            self.leaving.push(running.stop);
+        }
+    }
+
+    /// Waits until nothing is carried any more, after [`Server::stop_listening`].
+    pub async fn drained(&mut self) {
+        while self.tasks.join_next().await.is_some() {}
+    }
+
+    /// Ends: connections that are open are reset.
+    pub async fn stop(mut self) {
+        self.stop_listening();
+        for stop in &self.leaving {
+            stop.send_replace(Stop::Now);
+        }
+        self.drained().await;
+    }
+}
+
+/// Whether a listener can go on as another: it listens at the same place, and nothing that was sized for it has changed.
+fn is_same(known: &ListenerSpec, new: &ListenerSpec) -> bool {
+    let kind = |spec: &ListenerSpec| std::mem::discriminant(&spec.opening);
+    let places = |spec: &ListenerSpec| (spec.bounds.max_connections, spec.bounds.max_per_client);
+    known.name == new.name
+        && known.on == new.on
+        && kind(known) == kind(new)
+        && known.outside == new.outside
+        && places(known) == places(new)
+}

@@ -1,0 +1,211 @@
+//! One connection of a client, from being accepted to its opening.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::time::timeout;
+use tracing::{debug, info, warn};
+
+use crate::buffered::Buffered;
+use crate::opening::{fixed, http, proxy_protocol, socks5};
+use crate::relay::{Account, Terms, carry};
+use crate::request::{Client, Request};
+use crate::seldom::Others;
+use crate::serve::row::{Row, Settings};
+use crate::serve::tls::Inside;
+use crate::serve::totals::Outcome;
+use crate::serve::{Bounds, Ended, Failure, How, ListenerSpec, OpeningKind, Refusal};
+use crate::stream::{Leg, Stream};
+use crate::target::connect::Unreached;
+
+/// What an opening knows of the connection that it serves.
+pub(crate) struct Session {
+    pub(crate) row: Arc<Row>,
+    settings: Arc<Settings>,
+    /// The client: the peer, or what a PROXY header says.
+    pub(crate) client: SocketAddr,
+    /// Where the client connected to: the socket's own address, or what a PROXY header says.
+    pub(crate) local: Option<SocketAddr>,
+    /// The addresses of the connection itself.
+    pub(crate) socket: (SocketAddr, Option<SocketAddr>),
+}
+
+impl Session {
+    pub(crate) fn new(
+        row: Arc<Row>,
+        settings: Arc<Settings>,
+        peer: SocketAddr,
+        stream: &Stream,
+    ) -> Self {
+        let local = stream.local_addr().ok();
+        Self {
+            row,
+            settings,
+            client: peer,
+            local,
+            socket: (peer, local),
+        }
+    }
+
+    pub(crate) fn spec(&self) -> &ListenerSpec {
+        &self.settings.spec
+    }
+
+    pub(crate) fn bounds(&self) -> &Bounds {
+        &self.settings.spec.bounds
+    }
+
+    /// The client, before it has said who it is.
+    pub(crate) fn nobody(&self) -> Client {
+        Client {
+            address: self.client,
+            user: None,
+        }
+    }
+
+    /// Reports a refusal.
+    pub(crate) fn refused(&self, request: Option<&Request>, why: Refusal) {
+        debug!(client = %self.client, why = why.name(), "refused");
+        let observer = &self.row.shared.observer;
+        observer.refused(&self.spec().name, self.client, request, why);
+    }
+
+    /// Reports a target that was not reached.
+    pub(crate) fn failed(&self, request: &Request, why: Failure, what: &str, error: &io::Error) {
+        if let Some(more) = self.row.not_reached.due(Instant::now()) {
+            warn!(peer = %self.client, %error, "cannot {what}{}", Others(more));
+        }
+        let observer = &self.row.shared.observer;
+        observer.failed(&self.spec().name, request, why);
+    }
+
+    /// Reports that a request was refused, or its target not reached.
+    pub(crate) fn unreached(&self, request: &Request, why: &Unreached) -> Outcome {
+        match why {
+            Unreached::NeedsUser => self.refused(Some(request), Refusal::UserMissing),
+            Unreached::Refused(refusal) => self.refused(Some(request), *refusal),
+            Unreached::Failed(failure, error) => {
+                let what = format!("connect to {}", request.target);
+                self.failed(request, *failure, &what, error);
+                return Outcome::Unreachable;
+            }
+        }
+        Outcome::Refused
+    }
+
+    pub(crate) fn connected(&self, request: &Request, after: Duration) {
+        debug!(peer = %self.client, to = %request.target, "carrying");
+        let observer = &self.row.shared.observer;
+        observer.connected(&self.spec().name, request, after);
+    }
+
+    pub(crate) fn ended(&self, ended: &Ended) {
+        self.row.shared.observer.ended(&self.spec().name, ended);
+    }
+
+    /// Relays between the client and the target until both have ended, and reports it. `early` bytes went to the target before.
+    pub(crate) async fn tunnel<A: Leg, B: Leg>(
+        &self,
+        request: Request,
+        (inside, outside): (A, B),
+        reached: Option<SocketAddr>,
+        early: u64,
+        started: Instant,
+    ) -> Outcome {
+        let (totals, bounds) = (&self.row.totals, self.bounds());
+        let account = Mutex::new(Account::default());
+        totals.bytes_forth.fetch_add(early, Ordering::Relaxed);
+        let terms = Terms {
+            forth: &totals.bytes_forth,
+            back: &totals.bytes_back,
+            idle: bounds.idle,
+            half_closed: bounds.half_closed,
+            account: Some(&account),
+        };
+        let result = carry(inside, outside, terms).await;
+        let account = account.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Account { carried, paths } = account;
+        let (forth, back) = (carried.forth + early, carried.back);
+        let lasted = started.elapsed();
+        let how = match &result {
+            Ok(_) => How::Finished,
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => How::Idle,
+            Err(_) => How::Broken,
+        };
+        let (peer, seconds) = (self.client, lasted.as_secs_f64());
+        match &result {
+            Ok(_) => info!(%peer, forth, back, seconds, "carried to the end"),
+            Err(error) => info!(%peer, %error, "broken"),
+        }
+        self.ended(&Ended {
+            request,
+            reached,
+            http: None,
+            forth,
+            back,
+            paths,
+            lasted,
+            how,
+        });
+        match how {
+            How::Finished => Outcome::Finished,
+            How::Broken | How::Idle | How::Stopped => Outcome::Broken,
+        }
+    }
+}
+
+/// Serves a client until its connection is over.
+pub(crate) async fn serve(mut session: Session, stream: Stream) -> Outcome {
+    // Neither fails but on a stream that is broken already, which says so at the first read.
+    let _ = stream.set_nodelay(true);
+    if let Some(keepalive) = session.row.shared.sockets.keepalive {
+        let _ = stream.set_keepalive(keepalive);
+    }
+    let mut stream = Buffered::new(stream);
+    if session.spec().proxy_in {
+        let header = proxy_protocol::accept(&mut stream);
+        match timeout(session.bounds().header_time, header).await {
+            Ok(Ok(Some(header))) => {
+                session.client = header.source;
+                session.local = Some(header.destination);
+            }
+            // A health check of the balancer itself: the connection's own addresses count.
+            Ok(Ok(None)) => {}
+            Ok(Err(_)) | Err(_) => {
+                session.refused(None, Refusal::ProxyHeader);
+                stream.abort();
+                return Outcome::Refused;
+            }
+        }
+    }
+    let kind = match &session.spec().opening {
+        OpeningKind::Fixed(to) => {
+            let to = to.clone();
+            return fixed::serve(&session, stream, &to).await;
+        }
+        OpeningKind::Socks5 => return socks5::serve(&session, stream).await,
+        OpeningKind::Http => session.settings.tls.clone(),
+    };
+    let inside = match kind {
+        None => {
+            let (stream, bytes) = stream.into_parts();
+            Buffered::with(Inside::Plain(stream), bytes)
+        }
+        Some(tls) => match timeout(session.bounds().header_time, tls.accept(stream)).await {
+            Ok(Ok(inside)) => Buffered::new(inside),
+            Ok(Err(error)) => {
+                debug!(client = %session.client, %error, "no TLS");
+                session.refused(None, Refusal::Tls);
+                return Outcome::Refused;
+            }
+            Err(_) => {
+                session.refused(None, Refusal::HeaderTimeout);
+                return Outcome::Refused;
+            }
+        },
+    };
+    http::serve(&session, inside).await
+}

@@ -1,0 +1,236 @@
+//! From a request to a stream: what policy says of the target, its addresses, what policy says of those, and the first that answers.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+use tracing::warn;
+
+use crate::endpoint::Proto;
+use crate::request::{Request, Target};
+use crate::seldom::{Others, Seldom};
+use crate::serve::policy::{Policy, Verdict};
+use crate::serve::row::PAUSE;
+use crate::serve::shared::Shared;
+use crate::serve::{Failure, Refusal};
+use crate::stream::Stream;
+use crate::target::failure;
+use crate::target::guard::Special;
+
+/// Addresses that are tried in one race: with each path of our stack an attempt is made, and a race has a bounded number of them.
+const AT_ONCE: usize = 4;
+
+/// Addresses of one name that are tried.
+const MOST_ADDRESSES: usize = 64;
+
+/// Lines about descriptors that are missing.
+static NO_FILES: Seldom = Seldom::every(Duration::from_secs(1));
+
+/// Why there is no stream.
+#[derive(Debug)]
+pub(crate) enum Unreached {
+    /// The client has to say who it is.
+    NeedsUser,
+    /// Policy says no, or the request has come back to us.
+    Refused(Refusal),
+    /// The target does not answer.
+    Failed(Failure, io::Error),
+}
+
+impl Unreached {
+    fn connecting(error: io::Error) -> Self {
+        Self::Failed(failure::of_connecting(&error), error)
+    }
+}
+
+/// Connects to a request's target, and writes the first bytes.
+pub(crate) async fn reach(
+    shared: &Shared,
+    request: &Request,
+    outside: Proto,
+    early: &[u8],
+) -> Result<Stream, Unreached> {
+    let deadline = Instant::now() + shared.sockets.connect_timeout;
+    let addrs = addresses(shared, request, outside).await?;
+    let mut error = None;
+    let batches = addrs.chunks(AT_ONCE).count();
+    for (n, batch) in addrs.chunks(AT_ONCE).enumerate() {
+        // What is left of the time is for all that are left.
+        let left = deadline.saturating_duration_since(Instant::now());
+        let until = Instant::now() + left / u32::try_from(batches - n).unwrap_or(u32::MAX);
+        match timeout_at(until, open(shared, outside, batch, early, until)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(failed)) => error = Some(most_telling(error, failed)),
+            Err(_) => {
+                let seconds = shared.sockets.connect_timeout.as_secs_f32();
+                let text = format!("no answer within {seconds} s");
+                let failed = io::Error::new(io::ErrorKind::TimedOut, text);
+                error = Some(most_telling(error, failed));
+            }
+        }
+    }
+    let none = || io::ErrorKind::TimedOut.into();
+    Err(Unreached::connecting(error.unwrap_or_else(none)))
+}
+
+/// Connects to one of some addresses. Without a descriptor it waits for one, as long as it would for an answer.
+async fn open(
+    shared: &Shared,
+    outside: Proto,
+    addrs: &[SocketAddr],
+    early: &[u8],
+    until: Instant,
+) -> io::Result<Stream> {
+    loop {
+        match shared.sockets.open(outside, addrs, early).await {
+            Err(error) if failure::is_out_of_files(&error) && Instant::now() + PAUSE < until => {
+                if let Some(more) = NO_FILES.due(std::time::Instant::now()) {
+                    warn!(%error, "cannot connect yet{}", Others(more));
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+            result => return result,
+        }
+    }
+}
+
+/// That somebody refused says more than that a network is not reached, and that more than silence.
+fn most_telling(known: Option<io::Error>, new: io::Error) -> io::Error {
+    let rank = |error: &io::Error| match failure::of_connecting(error) {
+        Failure::Refused => 0,
+        Failure::NetworkUnreachable | Failure::HostUnreachable => 1,
+        Failure::TimedOut => 2,
+        _ => 3,
+    };
+    match known {
+        Some(known) if rank(&known) <= rank(&new) => known,
+        _ => new,
+    }
+}
+
+/// The addresses to which a request may go, families in turn; at least one.
+pub(crate) async fn addresses(
+    shared: &Shared,
+    request: &Request,
+    outside: Proto,
+) -> Result<Vec<SocketAddr>, Unreached> {
+    let policy = shared.policy();
+    match policy.permits(request) {
+        Verdict::Allow => {}
+        Verdict::NeedsUser => return Err(Unreached::NeedsUser),
+        Verdict::Deny(denial) => return Err(Unreached::Refused(denial.into())),
+    }
+    let found = match &request.target {
+        Target::Address(addr) => vec![SocketAddr::new(addr.ip().to_canonical(), addr.port())],
+        Target::Name { host, port } => {
+            let limit = Instant::now() + shared.sockets.connect_timeout;
+            let lookup = shared.sockets.lookup(outside, host);
+            match timeout_at(limit, lookup).await {
+                Ok(Ok(found)) => in_turn(found)
+                    .map(|addr| SocketAddr::new(addr, *port))
+                    .collect(),
+                Ok(Err(error)) => {
+                    return Err(Unreached::Failed(failure::of_resolving(&error), error));
+                }
+                Err(_) => {
+                    let text = "no name server has answered in time";
+                    let error = io::Error::new(io::ErrorKind::TimedOut, text);
+                    return Err(Unreached::Failed(Failure::NameTimedOut, error));
+                }
+            }
+        }
+    };
+    let mut allowed = Vec::new();
+    let mut why = Refusal::Address;
+    for addr in found {
+        match permits_address(shared, &policy, request, addr) {
+            Ok(()) => allowed.push(addr),
+            Err(Unreached::Refused(refusal)) => why = refusal,
+            Err(other) => return Err(other),
+        }
+    }
+    allowed.truncate(MOST_ADDRESSES);
+    if allowed.is_empty() {
+        return Err(Unreached::Refused(why));
+    }
+    Ok(allowed)
+}
+
+fn permits_address(
+    shared: &Shared,
+    policy: &Policy,
+    request: &Request,
+    addr: SocketAddr,
+) -> Result<(), Unreached> {
+    let special = Special::of(addr.ip(), |addr| is_own(shared, addr));
+    let is_here = matches!(
+        special,
+        Some(Special::Loopback | Special::Unspecified | Special::Own)
+    );
+    if is_here && shared.listens_on(addr.port()) {
+        return Err(Unreached::Refused(Refusal::Loop));
+    }
+    match policy.permits_address(request, addr.ip(), special) {
+        Verdict::Allow => Ok(()),
+        Verdict::NeedsUser => Err(Unreached::NeedsUser),
+        Verdict::Deny(denial) => Err(Unreached::Refused(denial.into())),
+    }
+}
+
+/// Whether an address is one of this host, or of our stack.
+fn is_own(shared: &Shared, addr: IpAddr) -> bool {
+    let ours = shared.sockets.stack.as_ref();
+    if ours.is_some_and(|stack| stack.paths().iter().any(|path| path.addr == addr)) {
+        return true;
+    }
+    match manypath_io::netlink::is_of_host(addr) {
+        Ok(own) => own,
+        // Where the kernel cannot be asked: a socket can be bound to the host's own addresses only.
+        Err(_) => UdpSocket::bind((addr, 0)).is_ok(),
+    }
+}
+
+/// Families in turn, beginning with that of the first address (RFC 8305 section 4), each address once.
+fn in_turn(found: Vec<IpAddr>) -> impl Iterator<Item = IpAddr> {
+    let first_is_v4 = found.first().is_some_and(IpAddr::is_ipv4);
+    let (one, other): (Vec<IpAddr>, Vec<IpAddr>) = found
+        .into_iter()
+        .partition(|addr| addr.is_ipv4() == first_is_v4);
+    let (mut one, mut other) = (one.into_iter(), other.into_iter());
+    let mut seen = Vec::new();
+    std::iter::from_fn(move || match (one.next(), other.next()) {
+        (None, None) => None,
+        (a, b) => Some([a, b].into_iter().flatten()),
+    })
+    .flatten()
+    .filter(move |addr| {
+        let new = !seen.contains(addr);
+        seen.push(*addr);
+        new
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_take_turns_and_no_address_comes_twice() {
+        let found = ["fd00::1", "fd00::2", "192.0.2.1", "fd00::1", "192.0.2.2"];
+        let found = found.map(|text| text.parse().expect("literal"));
+        let order: Vec<String> = in_turn(found.into()).map(|a| a.to_string()).collect();
+        assert_eq!(order, ["fd00::1", "192.0.2.1", "fd00::2", "192.0.2.2"]);
+    }
+
+    #[test]
+    fn a_refusal_says_more_than_silence() {
+        let kind = |kind: io::ErrorKind| io::Error::from(kind);
+        let refused = kind(io::ErrorKind::ConnectionRefused);
+        let telling = most_telling(Some(refused), kind(io::ErrorKind::TimedOut));
+        assert_eq!(telling.kind(), io::ErrorKind::ConnectionRefused);
+        let silent = kind(io::ErrorKind::TimedOut);
+        let telling = most_telling(Some(silent), kind(io::ErrorKind::HostUnreachable));
+        assert_eq!(telling.kind(), io::ErrorKind::HostUnreachable);
+    }
+}

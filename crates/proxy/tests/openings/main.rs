@@ -1,0 +1,8 @@
+//! The openings in front of the host's TCP on loopback, as their clients see them.
+
+mod connect;
+mod http;
+mod proxy_protocol;
+mod smuggling;
+mod socks5;
+mod support;
