@@ -51,8 +51,19 @@ pub(crate) async fn reach(
     outside: Proto,
     early: &[u8],
 ) -> Result<Stream, Unreached> {
-    let deadline = Instant::now() + shared.sockets.connect_timeout;
     let addrs = addresses(shared, request, outside).await?;
+    let stream = connect(shared, outside, &addrs, early).await;
+    stream.map_err(Unreached::connecting)
+}
+
+/// Connects to the first of some addresses that answers, a few at one time.
+async fn connect(
+    shared: &Shared,
+    outside: Proto,
+    addrs: &[SocketAddr],
+    early: &[u8],
+) -> io::Result<Stream> {
+    let deadline = Instant::now() + shared.sockets.connect_timeout;
     let mut error = None;
     let batches = addrs.chunks(AT_ONCE).count();
     for (n, batch) in addrs.chunks(AT_ONCE).enumerate() {
@@ -70,8 +81,7 @@ pub(crate) async fn reach(
             }
         }
     }
-    let none = || io::ErrorKind::TimedOut.into();
-    Err(Unreached::connecting(error.unwrap_or_else(none)))
+    Err(error.unwrap_or_else(|| io::ErrorKind::TimedOut.into()))
 }
 
 /// Connects to one of some addresses. Without a descriptor it waits for one, as long as it would for an answer.
@@ -213,7 +223,10 @@ fn in_turn(found: Vec<IpAddr>) -> impl Iterator<Item = IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::sockets::Sockets;
 
     #[test]
     fn families_take_turns_and_no_address_comes_twice() {
@@ -221,6 +234,21 @@ mod tests {
         let found = found.map(|text| text.parse().expect("literal"));
         let order: Vec<String> = in_turn(found.into()).map(|a| a.to_string()).collect();
         assert_eq!(order, ["fd00::1", "192.0.2.1", "fd00::2", "192.0.2.2"]);
+    }
+
+    #[tokio::test]
+    async fn of_fifty_addresses_the_one_that_lives_is_found() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.47:0").await;
+        let listener = listener.expect("loopback");
+        let port = listener.local_addr().expect("bound").port();
+        let addrs: Vec<SocketAddr> = (1..=50).map(|n| ([127, 0, 0, n], port).into()).collect();
+        let shared = Shared::new(Sockets::default(), Arc::new(()), Arc::default());
+        let stream = connect(&shared, Proto::Tcp, &addrs, b"").await;
+        let reached = stream.expect("one lives").peer_addr().expect("connected");
+        assert_eq!(reached, addrs[46]);
+        let none = connect(&shared, Proto::Tcp, &addrs[..46], b"").await;
+        let error = none.expect_err("none lives");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     }
 
     #[test]
