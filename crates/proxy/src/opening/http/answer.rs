@@ -37,11 +37,7 @@ impl Answer {
             Refusal::HeaderTimeout => {
                 answer(408, "http_request_error", "the request took too long")
             }
-            Refusal::Unsupported => answer(
-                501,
-                "http_request_error",
-                "the proxy does not do this: it takes http:// targets and CONNECT",
-            ),
+            Refusal::Unsupported => answer(501, "http_request_error", "the proxy does not do this"),
             Refusal::BadTarget => answer(400, "http_request_error", "the target is none"),
             Refusal::UserMissing | Refusal::UserWrong => answer(
                 407,

@@ -78,7 +78,7 @@ struct Course {
     /// The request's body is with the server.
     uploaded: AtomicBool,
     uploaded_now: Notify,
-    /// The client has something of the answer.
+    /// The client has something of the final answer.
     answered: AtomicBool,
     /// The client has ended its direction.
     half_closed: AtomicBool,
@@ -224,22 +224,26 @@ where
     C: AsyncWrite + Unpin,
     S: AsyncRead + Unpin,
 {
+    let mut silent = true;
     loop {
         let length = match read_head(server, most).await {
             Ok(length) => length,
-            Err(NoHead::Ended) => return no_answer(course, true),
-            Err(NoHead::Truncated) => return no_answer(course, false),
-            Err(NoHead::TooLarge { .. }) => return bad_answer(course),
+            Err(NoHead::Ended) => return End::Unanswered { silent },
+            Err(NoHead::Truncated) => return End::Unanswered { silent: false },
+            Err(NoHead::TooLarge { .. }) => return End::BadAnswer,
         };
+        silent = false;
         let mut out = Vec::new();
         let Ok(answer) = judge(&server.bytes()[..length], request, course, &mut out) else {
-            return bad_answer(course);
+            return End::BadAnswer;
         };
         server.consume(length);
         if out.is_empty() {
             continue;
         }
-        course.answered.store(true, Ordering::Relaxed);
+        if !matches!(answer, Judged::Interim) {
+            course.answered.store(true, Ordering::Relaxed);
+        }
         let (body, keep_server, close, status) = match answer {
             Judged::Interim => match send(client, &out, meter).await {
                 Ok(()) => continue,
@@ -292,26 +296,6 @@ fn along(body: Body, bytes: &[u8]) -> (Body, usize) {
     }
 }
 
-fn no_answer(course: &Course, silent: bool) -> End {
-    match course.answered.load(Ordering::Relaxed) {
-        true => End::Cut {
-            status: 100,
-            visible: true,
-        },
-        false => End::Unanswered { silent },
-    }
-}
-
-fn bad_answer(course: &Course) -> End {
-    match course.answered.load(Ordering::Relaxed) {
-        true => End::Cut {
-            status: 100,
-            visible: true,
-        },
-        false => End::BadAnswer,
-    }
-}
-
 /// What an answer's head means.
 enum Judged {
     Interim,
@@ -340,7 +324,8 @@ fn judge(
         old: request.old,
     };
     match head.status {
-        101 if request.upgrade => {
+        // What is left of a body would be taken for the new protocol.
+        101 if request.upgrade && course.uploaded.load(Ordering::Relaxed) => {
             *out = response(&head, how);
             return Ok(Judged::Switch);
         }

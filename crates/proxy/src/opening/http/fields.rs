@@ -96,6 +96,18 @@ pub fn is_loop(fields: &[Field<'_>], pseudonym: &str) -> bool {
     })
 }
 
+/// How many more proxies a TRACE or OPTIONS request may pass (RFC 9110 section 7.6.2).
+#[must_use]
+pub fn max_forwards(head: &RequestHead<'_>) -> Option<u64> {
+    if !["TRACE", "OPTIONS"].contains(&head.method) {
+        return None;
+    }
+    let field = head.fields.iter().find(|field| field.is("max-forwards"))?;
+    let digits = field.value.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(field.value).ok().filter(|_| digits)?;
+    text.parse().ok()
+}
+
 /// The head of a request as the server gets it.
 #[must_use]
 pub fn request(head: &RequestHead<'_>, to: &Absolute, body: Body, add: Additions<'_>) -> Vec<u8> {
@@ -117,7 +129,10 @@ pub fn request(head: &RequestHead<'_>, to: &Absolute, body: Body, add: Additions
     };
     for field in passed_on(&head.fields) {
         let expects_of_http_1_0 = head.minor == 0 && field.is("expect");
-        if !field.is("host") && !field.is(replaced) && !expects_of_http_1_0 {
+        if let Some(left) = max_forwards(head).filter(|_| field.is("max-forwards")) {
+            let left = left.saturating_sub(1).to_string();
+            line(&mut out, &[b"Max-Forwards: ", left.as_bytes()]);
+        } else if !field.is("host") && !field.is(replaced) && !expects_of_http_1_0 {
             line(&mut out, &[field.name.as_bytes(), b": ", field.value]);
         }
     }
@@ -301,6 +316,29 @@ mod tests {
             Body::None,
         );
         assert!(!alone.contains("Upgrade"), "{alone}");
+    }
+
+    #[test]
+    fn options_and_trace_pass_so_many_proxies_and_no_more() {
+        let read = |method: &str, value: &str| {
+            let head = format!("{method} http://a/ HTTP/1.1\r\nMax-Forwards: {value}\r\n\r\n");
+            max_forwards(&parse_request(head.as_bytes()).expect("a head"))
+        };
+        assert_eq!(read("TRACE", "0"), Some(0));
+        assert_eq!(read("OPTIONS", "7"), Some(7));
+        assert_eq!(read("GET", "7"), None);
+        assert_eq!(read("TRACE", "+7"), None);
+        let head = b"TRACE http://a/ HTTP/1.1\r\nMax-Forwards: 7\r\n\r\n";
+        let head = parse_request(head).expect("a head");
+        let to = absolute(head.method, head.target).expect("absolute");
+        let add = Additions {
+            pseudonym: "p",
+            forwarded: ForwardedHeader::Off,
+            client: "192.0.2.1".parse().expect("literal"),
+            tls: false,
+        };
+        let text = String::from_utf8(request(&head, &to, Body::None, add)).expect("text");
+        assert!(text.contains("\r\nMax-Forwards: 6\r\n"), "{text}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::answer::Answer;
 use super::exchange::{Carried, End, Outgoing, exchange, linger};
-use super::fields::{Absolute, Additions, absolute, is_loop, request, upgrades};
+use super::fields::{Absolute, Additions, absolute, is_loop, max_forwards, request, upgrades};
 use super::framing::{BadFraming, Body, of_request};
 use super::halves::{Halves, NoHead, read_head};
 use super::head::{BadHead, RequestHead, empty_lines, is_hopeless, lists, parse_request};
@@ -378,6 +378,11 @@ impl Conn<'_> {
     async fn pass(&mut self, head: &RequestHead<'_>, body: Body) -> Next {
         let method = head.method;
         let close = body != Body::None || !keeps(head);
+        if max_forwards(head) == Some(0) {
+            // We would be its last recipient, and do not do either method.
+            let why = Refusal::Unsupported;
+            return self.refuse(None, method, why, None, close).await;
+        }
         let to = match absolute(method, head.target) {
             Ok(to) => to,
             Err(Some(_)) => {
