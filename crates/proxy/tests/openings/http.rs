@@ -520,7 +520,7 @@ async fn clients_may_not_choose_addresses_of_this_host() {
     let origin = Origin::answering(|_| ok("x")).await;
     let proxy = Proxy::with(OpeningKind::Http, Policy::default(), |_| {}).await;
     let port = origin.at.port();
-    for host in [
+    let named = [
         "127.0.0.1",
         "127.0.0.2",
         "[::1]",
@@ -528,14 +528,16 @@ async fn clients_may_not_choose_addresses_of_this_host() {
         "0.0.0.0",
         "localhost",
         "169.254.169.254",
-    ] {
-        let (answer, _) = proxy
-            .talk(
-                get(format!("{host}:{port}"), "/")
-                    .replace("1.1", "1.0")
-                    .as_bytes(),
-            )
-            .await;
+    ];
+    let mut hosts: Vec<String> = named.map(str::to_owned).into();
+    let snapshot = manypath_io::netlink::Snapshot::take().expect("netlink");
+    hosts.extend(snapshot.addresses.iter().map(|own| match own.addr {
+        std::net::IpAddr::V4(v4) => v4.to_string(),
+        std::net::IpAddr::V6(v6) => format!("[{v6}]"),
+    }));
+    for host in hosts {
+        let words = get(format!("{host}:{port}"), "/").replace("HTTP/1.1", "HTTP/1.0");
+        let (answer, _) = proxy.talk(words.as_bytes()).await;
         let text = String::from_utf8_lossy(&answer);
         assert_eq!(status(&answer), 403, "{host}: {text}");
         assert!(text.contains("error=destination_ip_prohibited"), "{text}");

@@ -4,6 +4,7 @@ mod connect;
 mod curl;
 mod http;
 mod proxy_protocol;
+mod reload;
 mod smuggling;
 mod socks5;
 mod support;
