@@ -129,9 +129,9 @@ fn socks5(data: &[u8]) {
         whole(n);
         assert!(!methods.is_empty());
     }
-    if let Ok(wire::Parsed::Whole(n, (user, _))) = wire::password(data) {
+    if let Ok(wire::Parsed::Whole(n, said)) = wire::password(data) {
         whole(n);
-        assert!(!user.is_empty());
+        assert!(!said.user.is_empty());
     }
     if let Ok(wire::Parsed::Whole(n, asked)) = wire::request(data) {
         whole(n);

@@ -20,6 +20,7 @@ mod many;
 mod opening;
 mod paths;
 mod peers;
+mod proxy;
 mod racing;
 mod service;
 mod signals;

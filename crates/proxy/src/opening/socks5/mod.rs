@@ -170,8 +170,8 @@ async fn ask(session: &Session, stream: &mut Buffered<Stream>) -> Result<(Client
         let owned = |bytes: &[u8]| {
             Ok(match wire::password(bytes)? {
                 Parsed::Short => Parsed::Short,
-                Parsed::Whole(n, (user, password)) => {
-                    Parsed::Whole(n, (user.to_vec(), password.to_vec()))
+                Parsed::Whole(n, said) => {
+                    Parsed::Whole(n, (said.user.to_vec(), said.password.to_vec()))
                 }
             })
         };

@@ -99,11 +99,29 @@ pub fn greeting(bytes: &[u8]) -> Result<Parsed<&[u8]>, BadMessage> {
     }
 }
 
+/// What a client says of itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Credentials<'a> {
+    /// Its name, one byte at least.
+    pub user: &'a [u8],
+    /// Its password.
+    pub password: &'a [u8],
+}
+
+impl std::fmt::Debug for Credentials<'_> {
+    /// Without the password, wherever it is printed.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials")
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
+}
+
 /// User and password (RFC 1929 section 2).
 ///
 /// # Errors
 /// Another version, or an empty user.
-pub fn password(bytes: &[u8]) -> Result<Parsed<(&[u8], &[u8])>, BadMessage> {
+pub fn password(bytes: &[u8]) -> Result<Parsed<Credentials<'_>>, BadMessage> {
     let (version, rest) = match bytes {
         [] => return Ok(Parsed::Short),
         [version, rest @ ..] => (*version, rest),
@@ -121,7 +139,7 @@ pub fn password(bytes: &[u8]) -> Result<Parsed<(&[u8], &[u8])>, BadMessage> {
         return Ok(Parsed::Short);
     };
     let length = 3 + user.len() + password.len();
-    Ok(Parsed::Whole(length, (user, password)))
+    Ok(Parsed::Whole(length, Credentials { user, password }))
 }
 
 /// Bytes behind their number.
@@ -307,9 +325,14 @@ mod tests {
         assert_eq!(password(&[1, 0]), Err(Malformed));
         assert_eq!(password(&[1, 1, b'u', 2, b'p']), Ok(Parsed::Short));
         let whole = [1, 1, b'u', 2, b'p', b'q', 9];
-        assert_eq!(
-            password(&whole),
-            Ok(Parsed::Whole(6, (&b"u"[..], &b"pq"[..])))
+        let wanted = Credentials {
+            user: b"u",
+            password: b"pq",
+        };
+        assert_eq!(password(&whole), Ok(Parsed::Whole(6, wanted)));
+        assert!(
+            !format!("{wanted:?}").contains("112, 113"),
+            "no password in a log"
         );
     }
 
