@@ -15,9 +15,11 @@ use manypath_tcp::cc::Algorithm;
 
 use crate::commands::delay::DelayArgs;
 use crate::ctl_args::CtlArgs;
+use crate::demo_args::DemoArgs;
 use crate::exit::{Ends, all_codes, codes};
 use crate::figure_args::{FigureArgs, ListArgs};
 use crate::limit_args::LimitArgs;
+use crate::proxy_args::{CheckArgs, PasswordArgs, ProxyArgs, ReloadArgs};
 use crate::units::{Patience, parse_bytes, parse_duration, parse_period, parse_period_or_off};
 use crate::words::{self, words};
 
@@ -52,6 +54,14 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Relay byte streams between TCP, our Multipath TCP and the kernel's
     Forward(ForwardArgs),
+    /// Serve HTTP and SOCKS5 clients: their connections go by Multipath TCP, over every uplink
+    Proxy(ProxyArgs),
+    /// Say what a configuration file puts in force, or everything that is wrong with it
+    Check(CheckArgs),
+    /// Let a running proxy read its configuration file anew
+    Reload(ReloadArgs),
+    /// Make the line of a users file for a user and its password
+    Password(PasswordArgs),
     /// Measure bulk data, requests and responses, and many connections
     Perf(PerfArgs),
     /// Show connections and subflows of running processes
@@ -71,9 +81,23 @@ impl Command {
     /// namespaces that go with them, or nothing.
     pub(crate) fn puts_back(&self) -> bool {
         match self {
-            Self::Forward(_) | Self::Perf(_) | Self::Status(_) | Self::Ctl(_) => true,
-            Self::Demo(_) | Self::Lab(_) | Self::Completions(_) => false,
+            Self::Forward(_)
+            | Self::Proxy(_)
+            | Self::Reload(_)
+            | Self::Perf(_)
+            | Self::Status(_)
+            | Self::Ctl(_) => true,
+            Self::Check(_)
+            | Self::Password(_)
+            | Self::Demo(_)
+            | Self::Lab(_)
+            | Self::Completions(_) => false,
         }
+    }
+
+    /// Whether SIGHUP asks it to read its configuration anew, and not to end.
+    pub(crate) fn reloads(&self) -> bool {
+        matches!(self, Self::Proxy(_))
     }
 }
 
@@ -350,31 +374,6 @@ pub(crate) struct StatusArgs {
     /// Also what was counted: each limit that was reached, each packet that was dropped (docs/limits.md); --json has them always
     #[arg(long)]
     pub(crate) counters: bool,
-}
-
-const DEMO_EXAMPLES: &str = "\
-Two emulated paths (8 Mbit/s with 20 ms, 2 Mbit/s with 150 ms), a stock web server at the far end, and a stock curl that downloads
-a file from it while the fast path is cut for some seconds: with manypath at both ends, at the client's end alone, with the
-kernel's Multipath TCP at both ends, and over plain TCP on each path alone. Less than two minutes, no root needed, nothing is left behind.
-
-Examples:
-  manypath demo
-  manypath demo --quick --out page.html";
-
-#[derive(Debug, Args)]
-#[command(after_help = DEMO_EXAMPLES, after_long_help = format!("{DEMO_EXAMPLES}\n\n{}", codes(Ends::Lab, "the download was not whole, or a file could not be written")))]
-pub(crate) struct DemoArgs {
-    /// A smaller file and a shorter cut
-    #[arg(long)]
-    pub(crate) quick: bool,
-
-    /// Where the page with the charts goes [default: manypath-demo.html]
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) out: Option<PathBuf>,
-
-    /// The result as JSON on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -801,11 +800,16 @@ mod tests {
             STATUS_EXAMPLES,
             crate::ctl_args::CTL_EXAMPLES,
             crate::figure_args::FIGURE_EXAMPLES,
-            DEMO_EXAMPLES,
+            crate::demo_args::DEMO_EXAMPLES,
+            crate::proxy_args::PROXY_EXAMPLES,
+            crate::proxy_args::CHECK_EXAMPLES,
+            crate::proxy_args::RELOAD_EXAMPLES,
+            crate::proxy_args::PASSWORD_EXAMPLES,
             SIM_EXAMPLES,
             BENCH_EXAMPLES,
             BOXES_EXAMPLES,
             include_str!("../../../README.md"),
+            include_str!("../../../docs/proxy.md"),
         ] {
             for line in text.lines().map(str::trim) {
                 let line = line.strip_prefix("sudo ").unwrap_or(line);

@@ -72,13 +72,25 @@ impl Confinement {
 
     /// Gives up the rest, when devices, rules and sockets are there. From here on lines are written by threads.
     pub(crate) fn enter(self, opened: &Opened) -> Result<(), Failure> {
+        self.enter_with(opened, &[], Vec::new())
+    }
+
+    /// As [`Confinement::enter`], and what lies below `readable` can still be read, and below `writable` written, as far as the
+    /// user may.
+    pub(crate) fn enter_with(
+        self,
+        opened: &Opened,
+        readable: &[PathBuf],
+        mut writable: Vec<PathBuf>,
+    ) -> Result<(), Failure> {
         if let Some(user) = self.user {
             manypath_io::become_user(user).map_err(|error| {
                 Failure::from_io(format!("cannot become another user: {error}"), error.kind())
                     .hint("`--user root` stays root")
             })?;
         }
-        match manypath_io::confine(&own_folders(opened)) {
+        writable.extend(own_folders(opened));
+        match manypath_io::confine(readable, &writable) {
             Ok(confined) if confined.files => {}
             Ok(_) => tracing::info!("this kernel cannot keep a process from files (Landlock)"),
             Err(error) => tracing::warn!(%error, "the service may make any system call"),

@@ -17,6 +17,8 @@ pub(crate) enum Ends {
     All,
     /// It carries connections until it is told to end.
     Service,
+    /// The same, and SIGHUP is a reload.
+    Reloaded,
     /// It measures over a network.
     Network,
     /// It speaks with running processes.
@@ -31,17 +33,17 @@ pub(crate) enum Ends {
 
 /// What the help text of a command says about its exit codes: `failed` is what 1 stands for there.
 pub(crate) fn codes(ends: Ends, failed: &str) -> String {
-    use Ends::{All, Compute, Control, Gauntlet, Lab, Network, Service};
+    use Ends::{All, Compute, Control, Gauntlet, Lab, Network, Reloaded, Service};
     let mut text =
         format!("Exit codes:\n  0    done\n  1    {failed}\n  2    the command line is wrong\n");
     let lines: [(&str, &[Ends]); 7] = [
         (
             "3    a privilege is missing",
-            &[All, Service, Network, Control, Lab],
+            &[All, Service, Reloaded, Network, Control, Lab],
         ),
         (
             "4    the network or the peer: refused, unreachable, no answer, address in use",
-            &[All, Service, Network, Control],
+            &[All, Service, Reloaded, Network, Control],
         ),
         ("5    a seed of the gauntlet failed", &[All, Gauntlet]),
         (
@@ -50,18 +52,20 @@ pub(crate) fn codes(ends: Ends, failed: &str) -> String {
         ),
         (
             "130  interrupted by Ctrl-C (SIGINT)",
-            &[All, Service, Network, Control, Lab, Compute, Gauntlet],
+            &[
+                All, Service, Reloaded, Network, Control, Lab, Compute, Gauntlet,
+            ],
         ),
         (
             match ends {
-                All => "143  terminated (SIGTERM; forward, a service, ends with 0 then)",
+                All => "143  terminated (SIGTERM; forward and proxy, services, end with 0 then)",
                 _ => "143  terminated (SIGTERM)",
             },
             &[All, Network, Control, Lab, Compute, Gauntlet],
         ),
         (
             "128+n  ended by signal n: whatever the signal, what was changed on the host is put back first",
-            &[All, Service, Network, Control],
+            &[All, Service, Reloaded, Network, Control],
         ),
     ];
     for (line, of) in lines {
@@ -335,7 +339,10 @@ mod tests {
         }
         assert!(of(Ends::Gauntlet).contains(gauntlet));
         assert!(!of(Ends::Gauntlet).contains("the network or the peer"));
-        assert!(!of(Ends::Service).contains("143 "), "it ends with 0 then");
+        for ends in [Ends::Service, Ends::Reloaded] {
+            assert!(!of(ends).contains("143 "), "it ends with 0 then");
+        }
+        assert!(!of(Ends::Reloaded).contains("SIGHUP"));
         assert!(of(Ends::Lab).contains("1    why"));
     }
 }

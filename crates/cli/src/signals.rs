@@ -86,12 +86,20 @@ fn ignored_in(status: &str) -> u64 {
 /// What was caught, in the order of [`all`].
 static CAUGHT: OnceLock<Vec<(Signal, Arc<AtomicBool>)>> = OnceLock::new();
 
-/// Notes the signals from now on. Comes first in `main`: until then a signal ends the process with nothing to put back.
-pub(crate) fn catch() {
+/// Notes the signals from now on. Comes first in `main`: until then a signal ends the process with nothing to put back. With
+/// `reloads`, SIGHUP is no request to end: [`Hangups`] tells of it.
+pub(crate) fn catch(reloads: bool) {
     // Without /proc nothing is known to be ignored; such a host has no kernel settings to change either.
     let ignored = ignored_in(&std::fs::read_to_string("/proc/self/status").unwrap_or_default());
     CAUGHT.get_or_init(|| {
-        let wanted = all().filter(|number| ignored & (1 << (number - 1)) == 0);
+        if reloads {
+            let hung_up = HUNG_UP.get_or_init(Arc::default);
+            // If it cannot be caught it keeps its default action.
+            let _ = signal_hook::flag::register(Signal::HANGUP.0.into(), Arc::clone(hung_up));
+        }
+        let wanted = all()
+            .filter(|number| ignored & (1 << (number - 1)) == 0)
+            .filter(|number| !(reloads && *number == Signal::HANGUP.0));
         wanted
             .filter_map(|number| {
                 let flag = Arc::new(AtomicBool::new(false));
@@ -101,6 +109,37 @@ pub(crate) fn catch() {
             })
             .collect()
     });
+}
+
+/// Whether a SIGHUP has come that asks for a reload and that nobody has taken yet.
+static HUNG_UP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// SIGHUPs that ask for a reload, those from before it was made included.
+pub(crate) struct Hangups(Option<tokio::signal::unix::Signal>);
+
+impl Hangups {
+    /// Must be called within a runtime, and after [`catch`] with `reloads`.
+    pub(crate) fn new() -> Self {
+        Self(signal(SignalKind::hangup()).ok())
+    }
+
+    /// Waits for the next one; several that came meanwhile are one.
+    pub(crate) async fn next(&mut self) {
+        loop {
+            let came = HUNG_UP
+                .get()
+                .is_some_and(|came| came.swap(false, Ordering::SeqCst));
+            if came {
+                return;
+            }
+            match &mut self.0 {
+                Some(signal) => {
+                    signal.recv().await;
+                }
+                None => std::future::pending().await,
+            }
+        }
+    }
 }
 
 /// The signal that has come, if one has.

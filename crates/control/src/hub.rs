@@ -1,7 +1,9 @@
 //! Who is connected to the control socket, what each is to hear, and who owns which connection.
 
 use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -42,9 +44,17 @@ pub trait Backend: Send + Sync + 'static {
     fn command(&self, id: ConnId, command: Command) -> Result<Done, StackError>;
     /// All events for controllers from now on.
     fn news(&self) -> News;
+    /// Reads the configuration anew and puts it in force, or says everything that is wrong with it; `None` where there is no
+    /// configuration file.
+    fn reload(&self) -> Option<Reloading> {
+        None
+    }
     /// How much was written to a socket and not read yet, in whatever unit, if that can be known.
     fn unread(&self, socket: BorrowedFd<'_>) -> Option<usize>;
 }
+
+/// A reload on its way.
+pub type Reloading = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
 /// Events as they happen.
 #[derive(Debug)]
@@ -298,6 +308,8 @@ impl Hub {
                 outbox.subscribe(Some(filter));
                 done()
             }
+            // The server waits for those that there can be.
+            Request::Reload => Reply::error("invalid", "this process has no configuration file"),
             Request::Unsubscribe => {
                 outbox.subscribe(None);
                 done()

@@ -297,7 +297,7 @@ fn every_reply() -> Vec<Reply> {
         owned_by_others: Some(1),
     });
     let codes = ["not_found", "owned", "no_path", "no_port", "limit"];
-    let more = ["state", "invalid", "denied"];
+    let more = ["state", "invalid", "denied", "config"];
     all.extend(
         codes
             .iter()

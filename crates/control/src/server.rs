@@ -15,7 +15,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::hub::Hub;
-pub use crate::hub::{Backend, News};
+pub use crate::hub::{Backend, News, Reloading};
 use crate::outbox::{Outbox, lock};
 use crate::place;
 use crate::report::ProcessReport;
@@ -347,11 +347,15 @@ async fn read_requests(
         }
         let whole = line.ends_with(b"\n");
         let asked = Asked::read(&line);
+        let reloaded = match &asked {
+            Ok(asked) if asked.request == Request::Reload => reload(shared).await,
+            Ok(_) | Err(_) => None,
+        };
         shared.hub.serve(outbox, || match asked {
             Ok(Asked { id, request }) => Answer {
                 id,
-                reply: kind
-                    .refusal(&request)
+                reply: reloaded
+                    .or_else(|| kind.refusal(&request))
                     .unwrap_or_else(|| answer(request, shared, client, outbox)),
             },
             Err(refusal) => refusal,
@@ -360,6 +364,14 @@ async fn read_requests(
             return Ok(());
         }
     }
+}
+
+/// Waits until the configuration is in force, or known not to be; `None` where there is none.
+async fn reload(shared: &Shared) -> Option<Reply> {
+    Some(match shared.hub.backend.reload()?.await {
+        Ok(()) => Reply::done(None, None),
+        Err(why) => Reply::error("config", why),
+    })
 }
 
 /// Writes what waits. A reader that does not take a batch in time is gone.

@@ -153,6 +153,8 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         add_addr_accepted: Option<u8>,
     },
+    /// Reads the configuration file anew and puts it in force.
+    Reload,
     /// Lets another policy of the process itself decide.
     SetPolicy {
         /// The connection.
@@ -343,7 +345,7 @@ pub enum Reply {
     },
     /// The request could not be served.
     Error {
-        /// Why, for a program: `not_found`, `owned`, `no_path`, `no_port`, `limit`, `state`, `invalid`, `denied`.
+        /// Why, for a program: `not_found`, `owned`, `no_path`, `no_port`, `limit`, `state`, `invalid`, `denied`, `config`.
         #[serde(default)]
         code: String,
         /// Why, for a human reader.

@@ -91,6 +91,7 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_faccessat,
     libc::SYS_faccessat2,
     libc::SYS_fchmod,
+    libc::SYS_fchmodat,
     libc::SYS_fchown,
     libc::SYS_fcntl,
     libc::SYS_flock,
@@ -139,6 +140,7 @@ const CALLS: &[libc::c_long] = &[
 const OLDER: &[libc::c_long] = &[
     libc::SYS_access,
     libc::SYS_arch_prctl,
+    libc::SYS_chmod,
     libc::SYS_dup2,
     libc::SYS_epoll_wait,
     libc::SYS_getdents,
@@ -174,13 +176,13 @@ pub struct Confined {
     pub files: bool,
 }
 
-/// Confines this process for good; it may still write below `writable`, as far as its user may. Landlock holds for the calling thread and those that it starts from now on, seccomp for
+/// Confines this process for good; it may still read below `readable` and write below `writable`, as far as its user may. Landlock holds for the calling thread and those that it starts from now on, seccomp for
 /// all: call it before there are others.
 ///
 /// # Errors
 /// `Unsupported` when there is no seccomp for this architecture or in this kernel.
-pub fn confine(writable: &[PathBuf]) -> io::Result<Confined> {
-    let files = confine_files(writable).map_err(io::Error::other)?;
+pub fn confine(readable: &[PathBuf], writable: &[PathBuf]) -> io::Result<Confined> {
+    let files = confine_files(readable, writable).map_err(io::Error::other)?;
     let architecture = std::env::consts::ARCH
         .try_into()
         .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error))?;
@@ -200,7 +202,10 @@ pub fn confine(writable: &[PathBuf]) -> io::Result<Confined> {
 }
 
 /// Whether the kernel does it.
-fn confine_files(writable: &[PathBuf]) -> Result<bool, landlock::RulesetError> {
+fn confine_files(
+    readable: &[PathBuf],
+    writable: &[PathBuf],
+) -> Result<bool, landlock::RulesetError> {
     // Where the kernel knows fewer of these rights, the others are enforced.
     let handled = AccessFs::from_all(ABI::V3);
     let all = handled & !AccessFs::Execute;
@@ -210,6 +215,7 @@ fn confine_files(writable: &[PathBuf]) -> Result<bool, landlock::RulesetError> {
         .handle_access(handled)?
         .create()?
         .add_rules(path_beneath_rules(READ, read))?
+        .add_rules(path_beneath_rules(readable, read))?
         .add_rules(path_beneath_rules(WRITE, all))?
         .add_rules(path_beneath_rules(writable, all))?
         .restrict_self()?;

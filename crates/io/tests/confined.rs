@@ -45,7 +45,7 @@ fn a_confined_service_reaches_what_it_needs_and_nothing_of_roots() {
         ErrorKind::PermissionDenied
     );
     assert_eq!(fs::read_to_string(&open).expect("open to all"), "root's");
-    let confined = manypath_io::confine(&[]).expect("this kernel has seccomp");
+    let confined = manypath_io::confine(&[], &[]).expect("this kernel has seccomp");
 
     assert_eq!(status("Uid:"), "65534\t65534\t65534\t65534");
     assert_eq!(status("Groups:"), manypath_io::GROUP.to_string());

@@ -1,12 +1,14 @@
 //! The stack of this process, seen and steered from other processes.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use manypath_control::convert;
 use manypath_control::report::{
     ConnReport, DeviceReport, HOST_REPAIRS, MemoryReport, Overview, PathReport,
 };
-use manypath_control::server::{Backend, News};
+use manypath_control::server::{Backend, News, Reloading};
 use manypath_control::wire::DecisionReport;
 use manypath_io::Host;
 use manypath_io::device::{DeviceCounters, DeviceInfo};
@@ -14,6 +16,9 @@ use manypath_io::sys::unread::unread;
 use manypath_stack::ids::ConnId;
 use manypath_stack::pm::controllers::View;
 use manypath_stack::{Command, Done, Path, PathManager, StackError};
+use tokio::sync::mpsc;
+
+use crate::config::reload::Asker;
 
 /// A running stack, for a [control socket](manypath_control::server::Server).
 #[derive(Clone, Debug)]
@@ -75,6 +80,80 @@ impl Backend for Live {
     fn news(&self) -> News {
         let (events, lost) = self.0.path_events();
         News { events, lost }
+    }
+
+    fn unread(&self, socket: BorrowedFd<'_>) -> Option<usize> {
+        unread(socket).ok()
+    }
+}
+
+/// A process with a configuration, and with our stack or without.
+#[derive(Debug)]
+pub struct Configured {
+    live: Option<Live>,
+    asker: Asker,
+}
+
+impl Configured {
+    /// Asks through `asker` when it is asked to read its configuration anew.
+    #[must_use]
+    pub fn new(stack: Option<Host>, asker: Asker) -> Self {
+        Self {
+            live: stack.map(Live),
+            asker,
+        }
+    }
+}
+
+impl Backend for Configured {
+    fn overview(&self) -> Overview {
+        self.live.as_ref().map(Live::overview).unwrap_or_default()
+    }
+
+    fn connections(&self) -> Vec<ConnReport> {
+        self.live
+            .as_ref()
+            .map(Live::connections)
+            .unwrap_or_default()
+    }
+
+    fn connection(&self, id: ConnId) -> Option<ConnReport> {
+        self.live.as_ref()?.connection(id)
+    }
+
+    fn view(&self, id: ConnId) -> Option<View> {
+        self.live.as_ref()?.view(id)
+    }
+
+    fn decisions(&self, id: ConnId) -> Option<Vec<DecisionReport>> {
+        self.live.as_ref()?.decisions(id)
+    }
+
+    fn policy(&self, id: ConnId) -> Option<PathManager> {
+        self.live.as_ref()?.policy(id)
+    }
+
+    fn command(&self, id: ConnId, command: Command) -> Result<Done, StackError> {
+        match &self.live {
+            Some(live) => live.command(id, command),
+            None => Err(StackError::NoSuchHandle),
+        }
+    }
+
+    fn news(&self) -> News {
+        match &self.live {
+            Some(live) => live.news(),
+            // Nothing ever happens where there is no stack.
+            None => News {
+                events: mpsc::channel(1).1,
+                lost: Arc::new(AtomicU64::new(0)),
+            },
+        }
+    }
+
+    fn reload(&self) -> Option<Reloading> {
+        let asker = self.asker.clone();
+        Some(Box::pin(async move { asker.reload().await }))
     }
 
     fn unread(&self, socket: BorrowedFd<'_>) -> Option<usize> {

@@ -144,6 +144,8 @@ impl fmt::Display for Target {
 /// Who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
+    /// The listener that it came to, by its name: it says whose passwords are asked for.
+    pub listener: Arc<str>,
     /// The client's own address: of the connection, or what a PROXY protocol header says.
     pub address: SocketAddr,
     /// The user whose password was right.

@@ -316,7 +316,7 @@ fn cannot_run(error: io::Error) -> Failure {
 }
 
 /// The socket of the process that is meant, which answers.
-async fn socket_of(pid: Option<u32>) -> Result<Entry, Failure> {
+pub(crate) async fn socket_of(pid: Option<u32>) -> Result<Entry, Failure> {
     let mut sockets = client::sockets();
     sockets.retain(|socket| pid.is_none_or(|pid| pid == socket.pid));
     // At one time: those that do not answer are not waited for one after the other.
@@ -350,7 +350,7 @@ async fn socket_of(pid: Option<u32>) -> Result<Entry, Failure> {
     }
 }
 
-fn lost(error: &std::io::Error) -> Failure {
+pub(crate) fn lost(error: &std::io::Error) -> Failure {
     let ended = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
     if ended.contains(&error.kind()) {
         let what = "the process has ended the session";

@@ -2,8 +2,8 @@
 
 use manypath_lab::demo::{self, DemoError, Options, Show};
 
-use crate::args::DemoArgs;
 use crate::commands::{namespace_failure, print_json, print_text};
+use crate::demo_args::DemoArgs;
 use crate::exit::{Code, Failure};
 
 /// Shows the demo and its result. It may replace this process, so it comes before any thread or runtime.

@@ -10,7 +10,9 @@ pub(crate) mod forward;
 pub(crate) mod grid;
 pub(crate) mod handover;
 pub(crate) mod lab;
+pub(crate) mod password;
 pub(crate) mod perf;
+pub(crate) mod proxy;
 pub(crate) mod status;
 
 use std::time::Duration;
@@ -43,6 +45,11 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
+    /// Sockets, and the control socket of whoever has them.
+    pub(crate) fn new(sockets: Sockets, control: Option<Server>) -> Self {
+        Self { sockets, control }
+    }
+
     /// The connections of our stack, as they are now.
     pub(crate) fn connections(&self) -> Vec<ConnReport> {
         self.sockets
@@ -95,6 +102,24 @@ pub(crate) fn open(
     title: String,
     purpose: Purpose,
 ) -> Result<Opened, Failure> {
+    let sockets = open_sockets(args, protos, purpose)?;
+    // Being seen is a convenience: traffic flows without it.
+    let control = sockets.stack.as_ref().and_then(|host| {
+        Server::start(title, Live(host.clone()))
+            .inspect_err(
+                |error| tracing::warn!(%error, "`manypath status` will not see this process"),
+            )
+            .ok()
+    });
+    Ok(Opened::new(sockets, control))
+}
+
+/// The sockets of [`open`] alone.
+pub(crate) fn open_sockets(
+    args: &StackArgs,
+    protos: &[Proto],
+    purpose: Purpose,
+) -> Result<Sockets, Failure> {
     if let Some(name) = &args.host_congestion {
         if let Some(there) = congestion_controls_without(name) {
             return Err(Failure::usage(format!(
@@ -112,22 +137,15 @@ pub(crate) fn open(
         ..Sockets::default()
     };
     if !protos.contains(&Proto::Mptcp) {
-        return Ok(Opened {
-            sockets,
-            control: None,
-        });
+        return Ok(sockets);
     }
     // A signal that came meanwhile ended the programs that set-up starts, too, if it came from the terminal.
     let host: Host = setup::host(args, matches!(purpose, Purpose::Service { .. }))
         .map_err(|failure| signals::noted().map_or(failure, Signal::failure))?;
     setup::warn_of_missing(&host);
     setup::warn_of_firewall(&host);
-    // Being seen is a convenience: traffic flows without it.
-    let control = Server::start(title, Live(host.clone()))
-        .inspect_err(|error| tracing::warn!(%error, "`manypath status` will not see this process"))
-        .ok();
     sockets.stack = Some(host);
-    Ok(Opened { sockets, control })
+    Ok(sockets)
 }
 
 /// Prints a value as one line of JSON.

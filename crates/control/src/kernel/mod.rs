@@ -439,6 +439,7 @@ impl Kernel {
                 self.order(Command::Remove, token, about)?
                     .unwrap_or_else(done)
             }
+            Request::Reload => missing("a configuration file"),
             Request::Why { .. } => missing("a decision log"),
             Request::SetLimits { .. } => missing("limits of a single connection"),
             Request::SetPolicy { .. } => missing("policies of a single connection"),

@@ -10,6 +10,7 @@ use super::file::Draft;
 use super::{Config, Fault, Faults, Listen, read_text};
 use crate::endpoint::{Endpoint, Proto};
 use crate::serve::OpeningKind;
+use crate::serve::tls::Tls;
 use crate::target::rules::{Rule, Then};
 use crate::users::Users;
 
@@ -77,9 +78,8 @@ pub fn check(draft: Draft) -> Result<Checked, Vec<Fault>> {
             }
         }
         if let Some(tls) = &listen.spec.tls {
-            let unreadable = [&tls.cert, &tls.key].map(|file| read(file).err());
-            let told = unreadable.into_iter().flatten();
-            faults.extend(told.map(|error| at(*place, format!("`tls`: {error}"))));
+            let loaded = Tls::load(tls).err();
+            faults.extend(loaded.map(|error| at(*place, format!("`tls`: {error}"))));
         }
         if let Some(why) = unsafe_without(listen, &config.rules) {
             faults.push(at(*place, why));

@@ -1,6 +1,5 @@
 //! From the text of a configuration file to a [`Config`].
 
-use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use toml::de::DeTable;
 
 use super::fault::{Fault, place};
 use super::table::{At, Notes, Table};
-use super::{Config, Limits, Listen, Log, MetricsAt, Resolver};
+use super::{Config, Limits, Listen, Log, MetricsAt};
 use crate::endpoint::{Endpoint, Proto};
 use crate::serve::{ForwardedHeader, ListenerSpec, OpeningKind, ProxyVersion, TlsFiles};
 use crate::target::rules::{Network, Pattern, Rule, Then};
@@ -104,17 +103,16 @@ fn document_of(document: Table<'_>) -> (Config, Places, Places) {
         limits,
         metrics: document.table("metrics").and_then(metrics_of),
         log: document.table("log").map(log_of).unwrap_or_default(),
-        resolver: document
-            .table("resolver")
-            .map(resolver_of)
-            .unwrap_or_default(),
     };
     document.end();
     (config, listener_places, rule_places)
 }
 
 /// An endpoint; without a kind it is the host's TCP.
-pub(super) fn read_on(text: &str) -> Result<Endpoint, String> {
+///
+/// # Errors
+/// It is none.
+pub fn read_on(text: &str) -> Result<Endpoint, String> {
     let kinds = Proto::ALL.map(Proto::name);
     let kind = text.split_once(':').map_or(text, |(kind, _)| kind);
     match kinds.contains(&kind) {
@@ -329,6 +327,9 @@ fn limits_of(table: Table<'_>) -> Limits {
     if let Some(idle) = table.time("idle", TIMES, true) {
         bounds.idle = idle;
     }
+    if let Some(time) = table.time("half_closed", TIMES, true) {
+        bounds.half_closed = time;
+    }
     if let Some(time) = time("udp_idle") {
         bounds.udp_idle = time;
     }
@@ -360,19 +361,6 @@ fn log_of(table: Table<'_>) -> Log {
         access: access.map(|access| access.value).unwrap_or_default(),
         format: format.map(|format| format.value).unwrap_or_default(),
     }
-}
-
-fn resolver_of(table: Table<'_>) -> Resolver {
-    let read = |text: &str| {
-        let addr = text.parse::<SocketAddr>().ok();
-        let addr = addr.or_else(|| Some((text.parse::<IpAddr>().ok()?, 53).into()));
-        addr.filter(|addr| addr.port() != 0).ok_or_else(|| {
-            format!("'{text}' is no address of a name server, as 192.0.2.53 or [2001:db8::53]:5353")
-        })
-    };
-    let servers = table.list("servers", "the address of a name server", read);
-    table.end();
-    Resolver { servers }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 pub mod check;
 pub mod fault;
 mod file;
+pub mod reload;
 pub mod shown;
 mod table;
 
@@ -18,7 +19,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 pub use fault::{Fault, Faults};
-pub use file::read_text;
+pub use file::{Draft, read_on, read_text};
 
 use crate::serve::{Bounds, ListenerSpec};
 use crate::target::rules::Rule;
@@ -36,8 +37,6 @@ pub struct Config {
     pub metrics: Option<MetricsAt>,
     /// The access log.
     pub log: Log,
-    /// How names are found.
-    pub resolver: Resolver,
 }
 
 /// A listener, and who may use it.
@@ -62,8 +61,13 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
+        let bounds = Bounds::default();
         Self {
-            bounds: Bounds::default(),
+            bounds: Bounds {
+                // A quarter of all, so that three other clients find places beside one.
+                max_per_client: bounds.max_connections.div_ceil(4),
+                ..bounds
+            },
             connect_time: Duration::from_secs(30),
             // As `forward` has it, and as RFC 9293 section 3.8.4 demands at least.
             keepalive: Some(Duration::from_secs(2 * 3600)),
@@ -188,11 +192,4 @@ impl fmt::Display for LogFormat {
             Self::Text => "text",
         })
     }
-}
-
-/// How names are found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Resolver {
-    /// Name servers; without any, those of the host (`/etc/resolv.conf`).
-    pub servers: Vec<SocketAddr>,
 }

@@ -28,6 +28,7 @@ pub fn as_json(checked: &Checked) -> Value {
             "header_time": seconds(bounds.header_time),
             "keep_alive": seconds(bounds.keep_alive),
             "idle": bounds.idle.map(seconds),
+            "half_closed": bounds.half_closed.map(seconds),
             "udp_idle": seconds(bounds.udp_idle),
             "udp_targets": bounds.udp_targets,
             "connect_time": seconds(config.limits.connect_time),
@@ -35,7 +36,6 @@ pub fn as_json(checked: &Checked) -> Value {
         },
         "metrics": config.metrics.as_ref().map(|on| json!({ "on": on.to_string() })),
         "log": { "access": config.log.access.to_string(), "format": config.log.format },
-        "resolver": { "servers": config.resolver.servers },
         "warnings": checked.warnings,
     })
 }
@@ -105,6 +105,7 @@ pub fn as_text(checked: &Checked) -> String {
         ("header_time", span(bounds.header_time)),
         ("keep_alive", span(bounds.keep_alive)),
         ("idle", or_off(bounds.idle)),
+        ("half_closed", or_off(bounds.half_closed)),
         ("udp_idle", span(bounds.udp_idle)),
         ("udp_targets", bounds.udp_targets.to_string()),
         ("connect_time", span(config.limits.connect_time)),
@@ -116,20 +117,10 @@ pub fn as_text(checked: &Checked) -> String {
         .collect();
     let metrics = config.metrics.as_ref();
     let metrics = metrics.map_or_else(|| "off".to_owned(), ToString::to_string);
-    let servers: Vec<String> = config
-        .resolver
-        .servers
-        .iter()
-        .map(ToString::to_string)
-        .collect();
-    let servers = match servers.is_empty() {
-        true => "those of the host".to_owned(),
-        false => servers.join(", "),
-    };
     // Writing to a string does not fail.
     let _ = write!(
         text,
-        "limits    {}\nmetrics   {metrics}\nlog       access {}, {}\nresolver  servers {servers}\n",
+        "limits    {}\nmetrics   {metrics}\nlog       access {}, {}\n",
         limits.join(", "),
         config.log.access,
         config.log.format,

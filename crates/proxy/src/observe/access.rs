@@ -195,6 +195,7 @@ mod tests {
         Request {
             target: Target::from_host("www.example.net", 443).expect("a name"),
             client: Client {
+                listener: "http 127.0.0.1:3128".into(),
                 address: "192.0.2.1:4000".parse().expect("an address"),
                 user: user.map(Into::into),
             },

@@ -6,8 +6,10 @@ pub mod metrics;
 mod process;
 pub mod serve;
 pub mod sink;
+pub mod stack;
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime};
 
@@ -22,6 +24,8 @@ use sink::Sink;
 pub struct Observatory {
     metrics: Arc<Metrics>,
     log: RwLock<Option<Arc<Sink>>>,
+    accepted: AtomicU64,
+    closed: AtomicU64,
 }
 
 impl Observatory {
@@ -31,6 +35,8 @@ impl Observatory {
         Self {
             metrics,
             log: RwLock::default(),
+            accepted: AtomicU64::new(0),
+            closed: AtomicU64::new(0),
         }
     }
 
@@ -38,6 +44,19 @@ impl Observatory {
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
+    }
+
+    /// Connections that were accepted so far.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Connections that are there now.
+    #[must_use]
+    pub fn open(&self) -> u64 {
+        let closed = self.closed.load(Ordering::Relaxed);
+        self.accepted().saturating_sub(closed)
     }
 
     /// Lines go there from now on; what the log before has still to write is written.
@@ -61,10 +80,12 @@ impl Observatory {
 
 impl Observer for Observatory {
     fn accepted(&self, listener: &Arc<str>, _peer: SocketAddr) {
+        self.accepted.fetch_add(1, Ordering::Relaxed);
         self.metrics.accepted(listener);
     }
 
     fn closed(&self, listener: &Arc<str>) {
+        self.closed.fetch_add(1, Ordering::Relaxed);
         self.metrics.closed(listener);
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::warn;
 
@@ -103,11 +103,12 @@ impl Row {
         *held = Arc::new(settings);
     }
 
-    /// Accepts until `stop` says so, then lets what is open go on until it says so again.
+    /// Accepts until `stop` says so, then gives the listener back and lets what is open go on until it says so again.
     pub(crate) async fn run(
         self: Arc<Self>,
         mut listener: Listener,
         mut stop: watch::Receiver<Stop>,
+        back: oneshot::Sender<Listener>,
     ) {
         let mut tasks = JoinSet::new();
         while *stop.borrow_and_update() == Stop::No {
@@ -136,7 +137,8 @@ impl Row {
                 },
             }
         }
-        drop(listener);
+        // Who wants it not drops it.
+        let _ = back.send(listener);
         while *stop.borrow_and_update() != Stop::Now {
             tokio::select! {
                 changed = stop.changed() => if changed.is_err() { break },

@@ -1,11 +1,12 @@
 //! All listeners of one process, which a changed configuration adds to, takes from and changes.
 
 use std::collections::HashMap;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::Error;
@@ -32,6 +33,8 @@ struct Running {
     row: Arc<Row>,
     listening: Listening,
     stop: watch::Sender<Stop>,
+    /// The listener itself, once it is stopped.
+    back: oneshot::Receiver<Listener>,
 }
 
 /// Serves listeners until it is stopped.
@@ -44,11 +47,12 @@ pub struct Server {
     changes: AtomicU64,
 }
 
-/// What has to be bound before anything is changed.
-struct New {
-    settings: Settings,
-    listener: Listener,
-    address: SocketAddr,
+/// Where a listener that begins comes from.
+enum Source {
+    /// It was bound, before anything is changed.
+    Bound(Listener, SocketAddr),
+    /// It is that of the row with this number, which ends: nobody who connects meanwhile is refused.
+    Row(usize),
 }
 
 impl Server {
@@ -65,8 +69,8 @@ impl Server {
     }
 
     /// Has these listeners from now on, and this policy. What listens at the same place with the same opening goes on with its new
-    /// settings, which new connections get; others are opened; those that are not named take no new connections, and what they
-    /// carry goes on. All or nothing: certificates are read and places bound before anything is changed.
+    /// settings, which new connections get; what else listens at the same place takes the listener over; others are opened;
+    /// those that are not named take no new connections, and what they carry goes on. All or nothing: certificates are read and places bound before anything is changed.
     ///
     /// # Errors
     /// A certificate cannot be used, or a place not be listened on; nothing has changed then.
@@ -76,7 +80,7 @@ impl Server {
         policy: Arc<Policy>,
     ) -> Result<(), Error> {
         let mut kept: HashMap<usize, Settings> = HashMap::new();
-        let mut new = Vec::new();
+        let mut new: Vec<(Settings, Source)> = Vec::new();
         for spec in specs {
             let tls = spec.tls.as_ref().map(Tls::load).transpose()?;
             let same = self
@@ -88,10 +92,17 @@ impl Server {
                 Some(n) => {
                     kept.insert(n, settings);
                 }
-                None => new.push(self.bind(settings).await?),
+                None => {
+                    let source = match self.at_same_place(&settings.spec) {
+                        Some(n) => Source::Row(n),
+                        None => self.bind(&settings.spec).await?,
+                    };
+                    new.push((settings, source));
+                }
             }
         }
         self.shared.set_policy(policy);
+        let mut ended = HashMap::new();
         let rows = std::mem::take(&mut self.rows);
         for (n, running) in rows.into_iter().enumerate() {
             match kept.remove(&n) {
@@ -102,36 +113,54 @@ impl Server {
                 None => {
                     running.stop.send_replace(Stop::Listening);
                     self.leaving.push(running.stop);
+                    ended.insert(n, (running.back, running.listening.address));
                 }
             }
         }
         self.leaving.retain(|stop| !stop.is_closed());
-        for New {
-            settings,
-            listener,
-            address,
-        } in new
-        {
+        // Those that nobody takes over are closed.
+        let taken_over = |n| {
+            new.iter()
+                .any(|(_, source)| matches!(source, Source::Row(of) if *of == n))
+        };
+        ended.retain(|n, _| taken_over(*n));
+        for (settings, source) in new {
+            let (listener, address) = match source {
+                Source::Bound(listener, address) => (listener, address),
+                Source::Row(n) => match ended.remove(&n) {
+                    Some((back, address)) => {
+                        let over = |_| io::Error::other("its listener is gone");
+                        let what = || format!("take over {}", settings.spec.on);
+                        let back = back.await.map_err(over);
+                        (back.map_err(|e| Error::new(what(), e))?, address)
+                    }
+                    // Places are taken by one specification each.
+                    None => continue,
+                },
+            };
             self.start(settings, listener, address, Arc::default());
         }
         self.changes.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    async fn bind(&self, settings: Settings) -> Result<New, Error> {
-        let backend = match &settings.spec.opening {
+    /// The row that listens where a specification wants to; port 0 is another one each time.
+    fn at_same_place(&self, spec: &ListenerSpec) -> Option<usize> {
+        let on = Some(&spec.on).filter(|on| on.at.port() != 0)?;
+        let mut rows = self.rows.iter();
+        rows.position(|running| running.row.settings().spec.on == *on)
+    }
+
+    async fn bind(&self, spec: &ListenerSpec) -> Result<Source, Error> {
+        let backend = match &spec.opening {
             OpeningKind::Fixed(to) => Some(to),
             OpeningKind::Http | OpeningKind::Socks5 => None,
         };
-        let on = &settings.spec.on;
+        let on = &spec.on;
         let listener = self.shared.sockets.listen(on, backend).await?;
         let address = listener.local_addr();
         let address = address.map_err(|e| Error::new(format!("listen on {on}"), e))?;
-        Ok(New {
-            settings,
-            listener,
-            address,
-        })
+        Ok(Source::Bound(listener, address))
     }
 
     /// Serves a listener that is open already.
@@ -147,7 +176,8 @@ impl Server {
         let port = Port::note(&shared, address.port());
         let row = Arc::new(Row::new(shared, settings, Arc::clone(&totals), &listener));
         let (stop, stopped) = watch::channel(Stop::No);
-        let serving = Arc::clone(&row).run(listener, stopped);
+        let (give, back) = oneshot::channel();
+        let serving = Arc::clone(&row).run(listener, stopped, give);
         self.tasks.spawn(async move {
             serving.await;
             drop(port);
@@ -160,6 +190,7 @@ impl Server {
                 totals,
             },
             stop,
+            back,
         });
     }
 

@@ -61,6 +61,7 @@ impl Session {
     /// The client, before it has said who it is.
     pub(crate) fn nobody(&self) -> Client {
         Client {
+            listener: Arc::clone(&self.spec().name),
             address: self.client,
             user: None,
         }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio::sync::Semaphore;
 use tracing::warn;
 
+use crate::request::Client;
 use crate::serve::{Observer, Policy};
 use crate::sockets::Sockets;
 
@@ -67,10 +68,11 @@ impl Shared {
         self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the password is this user's. A few are looked at at one time, on threads that may block.
+    /// Whether the password is that of this user of the client's listener. A few are looked at at one time, on threads that may block.
     pub(crate) async fn authenticate(
         &self,
         policy: &Arc<Policy>,
+        client: &Client,
         user: &str,
         password: &[u8],
     ) -> bool {
@@ -79,7 +81,8 @@ impl Shared {
             return false;
         };
         let (policy, user, password) = (Arc::clone(policy), user.to_owned(), password.to_vec());
-        let check = move || policy.authenticate(&user, &password);
+        let listener = Arc::clone(&client.listener);
+        let check = move || policy.authenticate(&listener, &user, &password);
         match tokio::task::spawn_blocking(check).await {
             Ok(right) => right,
             Err(error) => {

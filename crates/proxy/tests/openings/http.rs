@@ -548,7 +548,7 @@ async fn clients_may_not_choose_addresses_of_this_host() {
 
 #[tokio::test]
 async fn the_client_s_address_is_told_where_wanted() {
-    let origin = Origin::answering(|head| ok(head)).await;
+    let origin = Origin::answering(ok).await;
     for (forwarded, wanted) in [
         (
             ForwardedHeader::XForwardedFor,

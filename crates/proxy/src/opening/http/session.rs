@@ -265,8 +265,7 @@ impl Conn<'_> {
         let (session, mut client) = (self.session, self.session.nobody());
         let policy = session.row.shared.policy();
         let given = head.fields.iter().find(|f| f.is("proxy-authorization"));
-        let Some(given) = given.filter(|_| policy.knows_users() || policy.requires_user(&client))
-        else {
+        let Some(given) = given.filter(|_| policy.requires_user(&client)) else {
             return match policy.requires_user(&client) {
                 true => Err(Refusal::UserMissing),
                 false => Ok(client),
@@ -282,7 +281,10 @@ impl Conn<'_> {
         }
         let (user, password) = basic(given.value).ok_or(Refusal::UserWrong)?;
         let shared = &session.row.shared;
-        if !shared.authenticate(&policy, &user, &password).await {
+        if !shared
+            .authenticate(&policy, &client, &user, &password)
+            .await
+        {
             return Err(Refusal::UserWrong);
         }
         let user: Arc<str> = user.into();

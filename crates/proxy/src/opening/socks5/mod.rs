@@ -165,7 +165,7 @@ async fn ask(session: &Session, stream: &mut Buffered<Stream>) -> Result<(Client
     };
     let (none, password) = take(stream, greeting).await?;
     let required = policy.requires_user(&client);
-    if password && (required || policy.knows_users() || !none) {
+    if password && (required || !none) {
         say(stream, &[wire::VERSION, wire::METHOD_PASSWORD]).await?;
         let owned = |bytes: &[u8]| {
             Ok(match wire::password(bytes)? {
@@ -178,8 +178,12 @@ async fn ask(session: &Session, stream: &mut Buffered<Stream>) -> Result<(Client
         let (user, password) = take(stream, owned).await?;
         let user = String::from_utf8(user).unwrap_or_default();
         // Where nobody has a password, who must say one is anybody.
-        let anybody = !required && !policy.knows_users();
-        if !anybody && !shared.authenticate(&policy, &user, &password).await {
+        let anybody = !required;
+        if !anybody
+            && !shared
+                .authenticate(&policy, &client, &user, &password)
+                .await
+        {
             return Err(Refused {
                 why: Refusal::UserWrong,
                 last_words: vec![wire::PASSWORD_VERSION, 1],

@@ -1,0 +1,252 @@
+//! A configuration in force, and the next one in its place: all of it or nothing, without dropping a connection.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::{mpsc, oneshot};
+use tracing::{error, info, warn};
+
+use super::MetricsAt;
+use super::check::{self, Checked, kinds};
+use crate::Error;
+use crate::endpoint::Proto;
+use crate::observe::metrics::Metrics;
+use crate::observe::sink::Sink;
+use crate::observe::{self, Observatory};
+use crate::serve::{ListenerSpec, Listening, Observer, Policy, Server};
+use crate::sockets::Sockets;
+
+/// Reloads that may wait: whoever asks while so many do is answered by none of them.
+const WAITING: usize = 8;
+
+/// Asks a [`Service`] to read its file anew.
+#[derive(Clone, Debug)]
+pub struct Asker(mpsc::Sender<oneshot::Sender<Result<(), String>>>);
+
+/// What a [`Service`] is asked by.
+#[derive(Debug)]
+pub struct Asked(mpsc::Receiver<oneshot::Sender<Result<(), String>>>);
+
+/// Both ends.
+#[must_use]
+pub fn channel() -> (Asker, Asked) {
+    let (ask, asked) = mpsc::channel(WAITING);
+    (Asker(ask), Asked(asked))
+}
+
+impl Asker {
+    /// Waits until the file is in force.
+    ///
+    /// # Errors
+    /// It is not, and why: then the configuration before it is.
+    pub async fn reload(&self) -> Result<(), String> {
+        const OVER: &str = "the process is about to end";
+        let (reply, replied) = oneshot::channel();
+        self.0.send(reply).await.map_err(|_| OVER.to_owned())?;
+        replied.await.map_err(|_| OVER.to_owned())?
+    }
+}
+
+impl Asked {
+    /// The next one who asks: what has come of it is told through what is returned. Waits for ever when nobody is left to ask.
+    pub async fn next(&mut self) -> oneshot::Sender<Result<(), String>> {
+        match self.0.recv().await {
+            Some(reply) => reply,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Listeners, metrics and access log as a configuration has them.
+pub struct Service {
+    /// Where it was read; `None` where the command line says it all.
+    file: Option<PathBuf>,
+    in_force: Checked,
+    server: Server,
+    observatory: Arc<Observatory>,
+    metrics: Option<observe::serve::Server>,
+    ready: Arc<AtomicBool>,
+    has_stack: bool,
+}
+
+impl Service {
+    /// Begins to listen, to log and to serve metrics.
+    ///
+    /// # Errors
+    /// A place cannot be listened on, a certificate not be used, a log not be opened.
+    pub async fn start(
+        file: Option<PathBuf>,
+        checked: Checked,
+        sockets: Sockets,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, Error> {
+        let observatory = Arc::new(Observatory::new(Arc::clone(&metrics)));
+        observatory.log_to(open_log(&checked)?);
+        let ready = Arc::new(AtomicBool::new(false));
+        let shown = match &checked.config.metrics {
+            Some(at) => Some(show(at, &metrics, &ready).await?),
+            None => None,
+        };
+        let policy = Arc::new(policy_of(&checked));
+        let observer: Arc<dyn Observer> = Arc::clone(&observatory) as _;
+        let has_stack = sockets.stack.is_some();
+        let mut server = Server::new(sockets, observer, Arc::clone(&policy));
+        server.apply(specs_of(&checked), policy).await?;
+        ready.store(true, Ordering::Relaxed);
+        Ok(Self {
+            file,
+            in_force: checked,
+            server,
+            observatory,
+            metrics: shown,
+            ready,
+            has_stack,
+        })
+    }
+
+    /// The listeners that are there.
+    #[must_use]
+    pub fn listeners(&self) -> Vec<Listening> {
+        self.server.listeners()
+    }
+
+    /// Where metrics are served, port 0 replaced by the one that was found.
+    #[must_use]
+    pub fn metrics(&self) -> Option<&MetricsAt> {
+        self.metrics.as_ref().map(observe::serve::Server::bound)
+    }
+
+    /// What is told of connections.
+    #[must_use]
+    pub fn observatory(&self) -> &Arc<Observatory> {
+        &self.observatory
+    }
+
+    /// Reads the file anew and puts it in force. What has changed holds for new connections and requests; listeners that it has
+    /// no more take no new ones, and what they carry goes on. The access log is opened anew. Tells the log and the metrics what
+    /// came of it.
+    ///
+    /// # Errors
+    /// Everything that is wrong: then all is as it was.
+    pub async fn reload(&mut self) -> Result<(), String> {
+        let result = self.try_reload().await;
+        self.observatory.metrics().reloaded(result.is_ok());
+        match &result {
+            Ok(()) => info!("the configuration was read anew and is in force"),
+            Err(why) => error!("the configuration before stays in force: {why}"),
+        }
+        result
+    }
+
+    async fn try_reload(&mut self) -> Result<(), String> {
+        let Some(file) = self.file.clone() else {
+            // Nothing of the command line can have changed, and the log may have been moved away.
+            return self.reopen_log().await;
+        };
+        let new = read_file(&file).await?;
+        if kinds(&new.config).contains(&Proto::Mptcp) && !self.has_stack {
+            return Err("our stack is set up at the start alone, and nothing was mptcp then: restart to have it".to_owned());
+        }
+        let log = &new.config.log;
+        let same_log = *log == self.in_force.config.log;
+        let opened = match same_log {
+            true => None,
+            false => Some(open_log(&new).map_err(|e| e.to_string())?),
+        };
+        let at = &new.config.metrics;
+        let shown = match at {
+            Some(at) if self.in_force.config.metrics.as_ref() != Some(at) => {
+                let shown = show(at, self.observatory.metrics(), &self.ready).await;
+                Some(shown.map_err(|e| e.to_string())?)
+            }
+            Some(_) | None => None,
+        };
+        let policy = Arc::new(policy_of(&new));
+        let applied = self.server.apply(specs_of(&new), policy).await;
+        applied.map_err(|e| e.to_string())?;
+        // From here on nothing can fail.
+        match opened {
+            Some(opened) => self.observatory.log_to(opened),
+            None => {
+                if let Err(error) = self.reopen_log().await {
+                    warn!("{error}");
+                }
+            }
+        }
+        if shown.is_some() || at.is_none() {
+            self.metrics = shown;
+        }
+        warn_of_later(&self.in_force, &new);
+        for warning in &new.warnings {
+            warn!("{warning}");
+        }
+        self.in_force = new;
+        Ok(())
+    }
+
+    async fn reopen_log(&self) -> Result<(), String> {
+        let Some(log) = self.observatory.log() else {
+            return Ok(());
+        };
+        let reopened = tokio::task::spawn_blocking(move || log.reopen()).await;
+        let reopened = reopened.unwrap_or_else(|panic| Err(io::Error::other(panic)));
+        reopened.map_err(|error| {
+            format!("the access log cannot be opened anew and goes on where it is: {error}")
+        })
+    }
+
+    /// Ends: connections that are open are reset.
+    pub async fn stop(self) {
+        self.ready.store(false, Ordering::Relaxed);
+        self.server.stop().await;
+    }
+}
+
+/// Files are read where it may block.
+async fn read_file(file: &Path) -> Result<Checked, String> {
+    let file = file.to_owned();
+    let read = tokio::task::spawn_blocking(move || check::read_file(&file)).await;
+    let read = read.map_err(|panic| panic.to_string())?;
+    read.map_err(|faults| faults.to_string())
+}
+
+/// What holds from the next start only.
+fn warn_of_later(old: &Checked, new: &Checked) {
+    let (old, new) = (&old.config.limits, &new.config.limits);
+    if (old.connect_time, old.keepalive) != (new.connect_time, new.keepalive) {
+        warn!("`connect_time` and `tcp_keepalive` of [limits] hold from the next start");
+    }
+}
+
+fn specs_of(checked: &Checked) -> Vec<ListenerSpec> {
+    let listeners = checked.config.listeners.iter();
+    listeners.map(|listen| listen.spec.clone()).collect()
+}
+
+fn policy_of(checked: &Checked) -> Policy {
+    let listeners = checked.config.listeners.iter();
+    let users: HashMap<_, _> = listeners
+        .filter_map(|listen| {
+            let users = checked.users_of(listen)?;
+            Some((Arc::clone(&listen.spec.name), users))
+        })
+        .collect();
+    Policy::new(checked.config.rules.clone(), users)
+}
+
+fn open_log(checked: &Checked) -> Result<Option<Sink>, Error> {
+    let log = &checked.config.log;
+    Sink::open(log).map_err(|e| Error::new(format!("open the access log {}", log.access), e))
+}
+
+async fn show(
+    at: &MetricsAt,
+    metrics: &Arc<Metrics>,
+    ready: &Arc<AtomicBool>,
+) -> Result<observe::serve::Server, Error> {
+    let started = observe::serve::Server::start(at, Arc::clone(metrics), Arc::clone(ready)).await;
+    started.map_err(|e| Error::new(format!("serve metrics on {at}"), e))
+}
