@@ -109,7 +109,7 @@ const MODULES: &[Levels] = &[
             &["sched"],
             // The stack's vocabulary towards its caller; path managers and connections speak it too.
             &["api"],
-            &["pm"],
+            &["pm", "shape"],
             &["conn"],
             &["stack"],
         ],

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use manypath_stack::api::{
     CloseCause, ConnOptions, ConnectOptions, Event, EventKind, IfaceId, Offload, Path, PathEvent,
-    RxMeta, Transmit,
+    RateLimit, RxMeta, Transmit,
 };
 use manypath_stack::ids::{ConnId, ListenerId};
 use manypath_stack::{Stack, StackConfig};
@@ -46,6 +46,8 @@ pub struct Interface {
     pub device_queue: Option<u64>,
     /// The card hands received packets over in batches this long after the first, runs of segments merged.
     pub coalesce: Option<Duration>,
+    /// What the stack may send here.
+    pub limit: Option<RateLimit>,
     /// What went through it.
     pub counters: InterfaceCounters,
 }
@@ -170,6 +172,10 @@ impl Host {
     pub fn add_interface(&mut self, now: Instant, interface: Interface) {
         self.interfaces.push(interface);
         let index = self.interfaces.len() - 1;
+        let limit = self.interfaces[index].limit;
+        if limit.is_some() {
+            self.stack.limit_path(now, IfaceId(index as u32), limit);
+        }
         for address in self.interfaces[index].addresses.clone() {
             self.address_up(now, index, address);
         }

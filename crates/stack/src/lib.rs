@@ -10,6 +10,7 @@ pub mod crypto;
 pub mod ids;
 pub mod pm;
 pub mod sched;
+mod shape;
 pub mod slab;
 mod stack;
 pub mod stats;
@@ -17,4 +18,5 @@ mod table;
 pub mod trace;
 
 pub use api::*;
+pub use shape::Held;
 pub use stack::{RaceId, ReadOutcome, Stack, StackConfig, SynCookiePolicy};

@@ -141,6 +141,7 @@ fn interfaces(
         offload: card.offload,
         coalesce: card.coalesce,
         device_queue: card.device_queue,
+        limit: None,
     };
     paths.iter().enumerate().map(one).collect()
 }
@@ -158,6 +159,7 @@ fn behind_router(dice: &mut Dice, paths: &[Path]) -> InterfaceSpec {
         offload: card.offload,
         coalesce: card.coalesce,
         device_queue: card.device_queue,
+        limit: None,
     }
 }
 

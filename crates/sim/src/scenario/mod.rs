@@ -108,6 +108,9 @@ pub struct InterfaceSpec {
     pub coalesce: Option<Span>,
     /// The card takes packets only while less than this waits for its line; without it the line's buffer drops.
     pub device_queue: Option<Size>,
+    /// The stack sends no more than this here, in IP bytes, in bursts of 20 ms (three packets at least).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Speed>,
 }
 
 impl InterfaceSpec {

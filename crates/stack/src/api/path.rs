@@ -19,6 +19,15 @@ pub struct Offload {
     pub max_burst: u32,
 }
 
+/// A limit of what leaves by a path: never more than `rate x t + burst`, in bytes of IP packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLimit {
+    /// Bits a second. Zero: nothing but acknowledgements and other packets of at most 120 bytes.
+    pub bits_per_sec: u64,
+    /// Bytes that may leave at once after a pause. Larger packets leave when that much is there.
+    pub burst: u64,
+}
+
 /// One local address on one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {

@@ -44,6 +44,7 @@ use crate::crypto::isn::IsnSource;
 use crate::crypto::keypool::{KeyPool, TokenHome};
 use crate::crypto::rng::Rng;
 use crate::ids::{ConnId, ListenerId};
+use crate::shape::Shaper;
 use crate::slab::Slab;
 use crate::stats::Counters;
 use demux::{Demux, Target};
@@ -166,6 +167,7 @@ pub struct Stack {
     ports: Ports,
     /// Addresses from which subflows are opened.
     paths: Vec<Path>,
+    shaper: Shaper,
     races: Races,
     /// Other addresses of the host.
     resting: Vec<Resting>,
@@ -211,6 +213,7 @@ impl Stack {
             wheel: Wheel::default(),
             ports: Ports::new(&mut rng),
             paths: Vec::new(),
+            shaper: Shaper::default(),
             races: Races::default(),
             resting: Vec::new(),
             broadcasts: Vec::new(),
@@ -515,6 +518,7 @@ impl Stack {
         soonest.consider(self.wheel.earliest());
         soonest.consider(self.time_wait.deadline());
         soonest.consider(self.fragments.deadline());
+        soonest.consider(self.shaper.deadline());
         soonest.get()
     }
 

@@ -5,6 +5,7 @@ use manypath_tcp::time::Instant;
 use super::Stack;
 use crate::api::{IfaceId, Slots, Transmit};
 use crate::conn::{Cx, Progress};
+use crate::shape::ShapedSlots;
 
 /// Packets that one connection may write before the next one has its turn.
 const TURN: usize = 8;
@@ -31,6 +32,24 @@ impl Stack {
     /// Writes packets into the driver's slots: a bounded number for each call.
     pub fn poll_transmit(&mut self, now: Instant, slots: &mut dyn Slots) -> Transmit {
         self.tick(now);
+        if self.shaper.is_idle() {
+            return self.transmit(slots);
+        }
+        let mut shaper = core::mem::take(&mut self.shaper);
+        shaper.begin_poll();
+        let done = self.transmit(&mut ShapedSlots::new(slots, &mut shaper, self.now));
+        let done = match done {
+            // Tokens come with time, which `poll_deadline` tells.
+            Transmit::Blocked(_) => shaper
+                .full_device()
+                .map_or(Transmit::Nothing, Transmit::Blocked),
+            other => other,
+        };
+        self.shaper = shaper;
+        done
+    }
+
+    fn transmit(&mut self, slots: &mut dyn Slots) -> Transmit {
         let mut sent = 0;
         let mut blocked = None;
         while sent < CALL {

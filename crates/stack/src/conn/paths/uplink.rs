@@ -9,7 +9,7 @@
 
 use core::net::IpAddr;
 
-use crate::api::{EventKind, IfaceId, Path};
+use crate::api::{EventKind, IfaceId, Offload, Path};
 use crate::conn::Conn;
 use crate::conn::events::Events;
 use crate::conn::paths::Paths;
@@ -72,6 +72,15 @@ impl Subflows {
 }
 
 impl Uplinks<'_> {
+    /// What the device of an interface takes off our hands has changed.
+    pub(crate) fn set_offload(&mut self, iface: IfaceId, offload: Offload) {
+        for sf in self.flight.subflows.iter_mut() {
+            if sf.endpoint.iface == iface {
+                sf.endpoint.offload = offload;
+            }
+        }
+    }
+
     /// A local address is usable, or its priority or MTU changed.
     pub(crate) fn up(&mut self, path: &Path, cx: &mut Cx<'_>) {
         self.paths.note_outside(path);
