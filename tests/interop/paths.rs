@@ -1,6 +1,7 @@
 //! Subflows that come about in the middle of a connection, and many of them.
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use manypath_tests::net::{Family, Net, Own};
 use manypath_tests::pair::{Plan, Role, Route};
@@ -38,6 +39,24 @@ fn an_address_that_the_kernel_announces_later_is_joined() {
     let grown = net.counters().since(&before);
     assert_eq!(grown.get("MPTcpExtEchoAdd"), Some(&1), "{grown:?}");
     both_ways(&ends.ours, &ends.kernel, 5_000_000);
+    finish(&ends.ours, &ends.kernel);
+}
+
+/// No more than the rate leaves by a path, from the first byte on; what comes is not limited.
+#[test]
+fn a_path_with_a_rate_sends_no_faster() {
+    let Some(net) = Net::new(1) else { return };
+    let plan = Plan {
+        rate: Some("20mbit"),
+        ..Plan::new(&[V4])
+    };
+    let route = Route::open(&net, Role::Client, plan);
+    let ends = route.join();
+    let begin = Instant::now();
+    both_ways(&ends.ours, &ends.kernel, 4_000_000);
+    let seconds = begin.elapsed().as_secs_f64();
+    // A burst of 20 ms, and what relay and sockets of the host still hold.
+    assert!(4e6 * 8.0 <= 20e6 * (seconds + 0.02), "{seconds} s");
     finish(&ends.ours, &ends.kernel);
 }
 

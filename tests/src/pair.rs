@@ -48,6 +48,8 @@ pub struct Plan {
     pub kernel: Speaks,
     /// Whose engine `manypath` uses towards the kernel: `mptcp`, or `kernel-mptcp` to check the harness itself.
     pub engine: &'static str,
+    /// What may leave by each path, as on the command line.
+    pub rate: Option<&'static str>,
     /// More of its command line.
     pub more: Vec<String>,
 }
@@ -62,6 +64,7 @@ impl Plan {
             checksum: (true, true),
             kernel: Speaks::Mptcp,
             engine: "mptcp",
+            rate: None,
             more: Vec::new(),
         }
     }
@@ -86,7 +89,10 @@ impl Plan {
         let mut args = Vec::new();
         for (n, family) in (1..).zip(&self.families) {
             args.push("--path".to_owned());
-            args.push(Net::path(*family, self.own, n));
+            let rate = self
+                .rate
+                .map_or(String::new(), |rate| format!(",rate={rate}"));
+            args.push(format!("{}{rate}", Net::path(*family, self.own, n)));
         }
         let word = if self.checksum.0 { "on" } else { "off" };
         args.extend(["--checksum".to_owned(), word.to_owned()]);

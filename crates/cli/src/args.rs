@@ -674,8 +674,9 @@ pub(crate) struct CompletionsArgs {
 #[command(next_help_heading = "Our stack")]
 pub(crate) struct StackArgs {
     /// A path to use, repeated for each; by default every interface with a default route. One must be there at the start; others
-    /// may come later, or go and come back. A backup rests in both directions while anything better is left
-    #[arg(long = "path", value_hint = ValueHint::Other, value_name = "IFACE[=ADDR][,backup][,gateway=ADDR]")]
+    /// may come later, or go and come back. A backup rests in both directions while anything better is left. With a rate (5mbit) no more leaves by the
+    /// interface, in IP bytes and bursts of 20 ms; what has to wait goes by other paths at once
+    #[arg(long = "path", value_hint = ValueHint::Other, value_name = "IFACE[=ADDR][,backup][,gateway=ADDR][,rate=RATE]")]
     pub(crate) paths: Vec<PathSpec>,
 
     /// How packets get to the interfaces: packet sockets, a TUN device, or whichever fits

@@ -2,6 +2,7 @@
 //!
 //! Owns the words of `--path` and the pure step from a [`Snapshot`] of the host to a list of [`HostPath`]s.
 
+mod rate;
 mod role;
 
 use crate::neigh::Mac;
@@ -17,7 +18,7 @@ use std::str::FromStr;
 /// payload. Linux lets an interface have 68 (RFC 791), where not even the SYN/ACK of a handshake fits.
 pub const MTU_MIN: u32 = 128;
 
-/// What the user says of one path: `IFACE[=ADDR[/PREFIX]][,backup][,gateway=ADDR]`.
+/// What the user says of one path: `IFACE[=ADDR[/PREFIX]][,backup][,gateway=ADDR][,rate=RATE]`.
 ///
 /// ```
 /// use manypath_io::path::PathSpec;
@@ -40,6 +41,8 @@ pub struct PathSpec {
     pub backup: bool,
     /// The router, where the host's routes do not name one.
     pub gateway: Option<IpAddr>,
+    /// What may leave by its interface at most, in bits of IP packets a second.
+    pub rate: Option<u64>,
 }
 
 /// What is wrong with a path as the user wrote it.
@@ -51,7 +54,9 @@ pub enum PathSpecError {
     Address(String),
     /// Not a prefix length of the address's family.
     Prefix(String),
-    /// Neither `backup` nor `gateway=ADDR`.
+    /// Not a number with the unit bit, kbit, mbit or gbit, or zero.
+    Rate(String),
+    /// None of `backup`, `gateway=ADDR` and `rate=RATE`.
     Word(String),
     /// The gateway is of the other address family.
     Family,
@@ -63,7 +68,14 @@ impl fmt::Display for PathSpecError {
             Self::Interface(s) => write!(f, "{s:?} is not the name of an interface"),
             Self::Address(s) => write!(f, "{s:?} is not an IP address"),
             Self::Prefix(s) => write!(f, "{s:?} is not a prefix length"),
-            Self::Word(s) => write!(f, "{s:?} is neither \"backup\" nor \"gateway=ADDR\""),
+            Self::Rate(s) => write!(
+                f,
+                "{s:?} is not a rate above zero with the unit bit, kbit, mbit or gbit (5mbit)"
+            ),
+            Self::Word(s) => write!(
+                f,
+                "{s:?} is not \"backup\", \"gateway=ADDR\" or \"rate=RATE\""
+            ),
             Self::Family => f.write_str("address and gateway are not of one family"),
         }
     }
@@ -108,11 +120,16 @@ impl FromStr for PathSpec {
             prefix,
             backup: false,
             gateway: None,
+            rate: None,
         };
         for part in parts {
             match part.split_once('=') {
                 None if part == "backup" => spec.backup = true,
                 Some(("gateway", value)) => spec.gateway = Some(ip(value)?),
+                Some(("rate", value)) => {
+                    let bits = rate::parse(value);
+                    spec.rate = Some(bits.ok_or_else(|| PathSpecError::Rate(value.to_owned()))?);
+                }
                 _ => return Err(PathSpecError::Word(part.to_owned())),
             }
         }
@@ -137,6 +154,9 @@ impl fmt::Display for PathSpec {
         }
         if let Some(gateway) = self.gateway {
             write!(f, ",gateway={gateway}")?;
+        }
+        if let Some(bits) = self.rate {
+            write!(f, ",rate={}", rate::text(bits))?;
         }
         Ok(())
     }
@@ -190,6 +210,8 @@ pub struct HostPath {
     pub gateway: Option<IpAddr>,
     /// Use it only when nothing better is left.
     pub backup: bool,
+    /// What may leave by its interface at most, in bits of IP packets a second.
+    pub rate: Option<u64>,
     /// The host itself does not have the address: it is ours alone.
     pub owned: bool,
     /// What it is used for.
@@ -271,6 +293,7 @@ pub fn select(specs: &[PathSpec], host: &Snapshot) -> (Vec<HostPath>, Vec<Missin
         paths.extend(named(spec, interface, host).into_iter().map(|p| {
             HostPath {
                 backup: spec.backup,
+                rate: spec.rate,
                 gateway: spec
                     .gateway
                     .filter(|g| g.is_ipv6() == p.addr.is_ipv6())
@@ -320,6 +343,7 @@ fn path(interface: &Interface, host: &Snapshot, addr: IpAddr, prefix: u8) -> Hos
         prefix,
         gateway: host.gateway(interface.index, addr),
         backup: false,
+        rate: None,
         owned: false,
         role: Role::Opens,
     }
@@ -444,6 +468,7 @@ mod tests {
             "eth0=10.0.0.1",
             "eth0=10.0.0.1/24,backup",
             "eth0,gateway=10.0.0.1",
+            "wwan0,backup,rate=1500kbit",
             "wlan0=fd00::1/64,backup,gateway=fe80::1",
         ] {
             let spec: PathSpec = text.parse().expect("a good spec");

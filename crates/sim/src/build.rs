@@ -7,7 +7,6 @@ use std::sync::Arc;
 use manypath_stack::StackConfig;
 use manypath_stack::api::{ConnOptions, ListenOptions, Offload, PathManager, RateLimit};
 use manypath_tcp::time::{Duration, Instant};
-use manypath_tcp::units::Rate;
 
 use crate::endpoint::{Closing, Gate, Plan};
 use crate::fabric::{Fabric, LinkId, NodeId, Port, Side};
@@ -218,22 +217,14 @@ fn build_host(
                 },
                 coalesce: interface.coalesce.map(|span| span.0),
                 device_queue: interface.device_queue.map(|size| size.0),
-                limit: interface.limit.map(|speed| limit(speed.0, interface.mtu)),
+                limit: interface.limit.map(|speed| {
+                    RateLimit::new(speed.0.as_bytes_per_sec().saturating_mul(8), interface.mtu)
+                }),
                 counters: InterfaceCounters::default(),
             },
         );
     }
     Ok(host)
-}
-
-/// A limit with a burst of 20 ms, three packets at least.
-fn limit(rate: Rate, mtu: u16) -> RateLimit {
-    RateLimit {
-        bits_per_sec: rate.as_bytes_per_sec().saturating_mul(8),
-        burst: rate
-            .bytes_in(Duration::from_millis(20))
-            .max(3 * u64::from(mtu)),
-    }
 }
 
 fn build_app(

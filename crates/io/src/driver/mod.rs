@@ -17,7 +17,8 @@ use crate::race::memory::Memory;
 use clock::{Clock, instant, since_start};
 use manypath_stack::ids::ConnId;
 use manypath_stack::{
-    Event, EventKind, Gather, IfaceId, Path, PathEvent, Slots, Stack, StackConfig, Transmit, TxMeta,
+    Event, EventKind, Gather, IfaceId, Path, PathEvent, RateLimit, Slots, Stack, StackConfig,
+    Transmit, TxMeta,
 };
 use manypath_tcp::time::Instant;
 use manypath_wire::ids::FourTuple;
@@ -278,6 +279,13 @@ impl Shared {
         session.guard.memory.works(addr);
         session.guard.stack.handle_path_event(now, event);
         session.pump();
+    }
+
+    /// What leaves by an interface has this limit from now on.
+    pub(crate) fn limit_path(&self, iface: IfaceId, limit: RateLimit) {
+        let mut session = self.session();
+        let now = session.now();
+        session.guard.stack.limit_path(now, iface, Some(limit));
     }
 
     /// An interface has another name now.

@@ -5,7 +5,7 @@ use crate::driver::{DeviceTasks, Shared};
 use crate::netlink::{Snapshot, way_to};
 use crate::path::{HostPath, Missing, PathSpec, Role, follow};
 use manypath_host::Setup;
-use manypath_stack::{IfaceId, Path, PathEvent};
+use manypath_stack::{IfaceId, Path, PathEvent, RateLimit};
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -145,6 +145,11 @@ impl Attachment {
         };
         let paths = follow(&self.seen, found, &self.specs, host);
         let (wanted, result) = kind.apply(shared, &paths, host);
+        for path in &paths {
+            if let Some(rate) = path.rate {
+                shared.limit_path(IfaceId(path.index), RateLimit::new(rate, path.mtu));
+            }
+        }
         for event in changes(&self.told, &wanted) {
             shared.path_event(event);
         }
@@ -349,6 +354,7 @@ mod tests {
             prefix: 24,
             gateway: gateway.parse().ok(),
             backup: false,
+            rate: None,
             owned: false,
             role: Role::Opens,
         };

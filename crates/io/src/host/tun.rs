@@ -57,6 +57,14 @@ impl TunAttachment {
                 format!("{} is not an address of this host", owned.addr),
             ));
         }
+        if let Some(limited) = wanted.specs.iter().find(|spec| spec.rate.is_some()) {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!(
+                    "{limited}: behind a TUN device all paths share one device, and none can have a rate of its own; use --attach packet"
+                ),
+            ));
+        }
         let mut setup = new_setup(wanted.exposed)?;
         let mtu = device_mtu(paths);
         let file = crate::sys::tun::open()?;

@@ -28,6 +28,17 @@ pub struct RateLimit {
     pub burst: u64,
 }
 
+impl RateLimit {
+    /// A limit with the usual burst: 20 ms, three packets of `mtu` bytes at least.
+    #[must_use]
+    pub fn new(bits_per_sec: u64, mtu: u16) -> Self {
+        Self {
+            bits_per_sec,
+            burst: (bits_per_sec / 8 / 50).max(3 * u64::from(mtu)),
+        }
+    }
+}
+
 /// One local address on one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
