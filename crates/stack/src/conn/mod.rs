@@ -1,7 +1,7 @@
 //! One Multipath TCP connection (RFC 8684): the only mediator between its subflows, its queues and its path manager.
 //!
-//! Owns what belongs to the connection as a whole. Each packet goes down once and its outcome comes up once;
-//! siblings must never call each other.
+//! Owns what belongs to the connection as a whole. Each packet goes down once and its outcome comes up once. Subflows do not call each
+//! other.
 //!
 //! What one part does alone is a method of that part. A pass over several parts is a view that borrows just these, in a file of its own,
 //! and is made by one method of [`Conn`]: [`Flight`] (a subflow that ends leaves its data to the others), `Offers` (what may be sent),
@@ -76,7 +76,7 @@ pub(crate) use types::Cx;
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Initial parameters of a connection.
-pub(crate) struct Birth {
+pub(crate) struct ConnParams {
     pub(crate) id: ConnId,
     pub(crate) role: Role,
     pub(crate) opts: ConnOptions,
@@ -109,7 +109,7 @@ pub(crate) struct Conn {
 
 impl Conn {
     /// A connection whose first subflow is this one.
-    pub(crate) fn new(birth: Birth, endpoint: Endpoint, tcp: Machine, now: Instant) -> Self {
+    pub(crate) fn new(birth: ConnParams, endpoint: Endpoint, tcp: Machine, now: Instant) -> Self {
         let multipath = birth.local.is_some();
         let handshake = match (multipath, birth.role) {
             (false, _) => HandshakeState::Plain,
@@ -255,7 +255,7 @@ impl Conn {
         self.follow_manager(cx);
         self.run_controller(cx);
         if self.events.write_blocked
-            && (self.send.room_is_worth_telling() || self.send.is_short_of_data(&self.subflows))
+            && (self.send.write_room_event_due() || self.send.is_short_of_data(&self.subflows))
         {
             self.events.write_blocked = false;
             self.events.push(EventKind::Writable);
@@ -316,9 +316,9 @@ impl Conn {
         readable::nothing(self)
     }
 
-    /// The application has read. True if something follows from it: a window so much larger that it should be
-    /// advertised, or memory that is idle from now on.
-    pub(crate) fn reading_marks_dirty(&mut self, now: Instant) -> bool {
+    /// The application has read. True if the stack has to poll: the window grew so much that it should be advertised, or memory is idle from
+    /// now on.
+    pub(crate) fn on_read(&mut self, now: Instant) -> bool {
         self.note_advance(now);
         self.subflows
             .advertise_window(&self.handshake, &self.recv, self.level);

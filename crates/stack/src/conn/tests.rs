@@ -17,7 +17,7 @@ use crate::conn::dss::offset::{Numbering, Offset};
 use crate::conn::handshake::Stage;
 use crate::conn::subflow::Subflow;
 use crate::conn::types::SubflowIdx;
-use crate::conn::{Birth, Conn, Cx, Endpoint, HandshakeState};
+use crate::conn::{Conn, ConnParams, Cx, Endpoint, HandshakeState};
 use crate::crypto::keys::KeyMaterial;
 use crate::crypto::rng::Rng;
 use crate::ids::{ConnId, SubflowId};
@@ -48,7 +48,7 @@ impl Bench {
             ..ConnOptions::default()
         };
         let mut slab = Slab::new();
-        let birth = Birth {
+        let birth = ConnParams {
             id: ConnId(slab.insert(())),
             role: Role::Initiator,
             opts,

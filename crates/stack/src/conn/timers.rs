@@ -41,7 +41,7 @@ enum Timer {
     /// Idle queues give back memory.
     Memory,
     /// No subflow is left.
-    Lonely,
+    NoSubflow,
     /// The application closed, and nothing advances.
     Orphan,
     /// ADD_ADDR and REMOVE_ADDR are repeated.
@@ -121,7 +121,7 @@ impl Timer {
         Self::Of(Kind::AckedBy),
         Self::Data,
         Self::Memory,
-        Self::Lonely,
+        Self::NoSubflow,
         Self::Orphan,
         Self::Announcement,
         Self::PathManager,
@@ -144,7 +144,7 @@ impl Conn {
             Timer::ChecksumFailure => self.fallback.checksum_failure.map(|f| f.deadline()),
             Timer::Data => self.data_timer.deadline(),
             Timer::Memory => self.limits.memory_check,
-            Timer::Lonely => self.life.close_timeout,
+            Timer::NoSubflow => self.life.close_timeout,
             Timer::Orphan => self.life.orphan_until,
             Timer::Announcement => {
                 let at = self.paths.announcements.deadline();
@@ -207,7 +207,7 @@ impl Conn {
                 self.send.release_idle();
                 self.recv.release_idle();
             }
-            Timer::Lonely => {
+            Timer::NoSubflow => {
                 self.life.close_timeout = None;
                 self.ending().finish(CloseCause::NoSubflow, cx);
                 // Joins that are under way come too late.
@@ -285,7 +285,7 @@ impl Conn {
         let outcome = self.subflows[i].tcp.on_timeout(cx.now);
         if outcome.late {
             let opportunistic = self.opts.mechanisms.opportunistic;
-            self.flight().reinjects_last_segment(opportunistic, i, cx);
+            self.flight().reinjects_late_tail(opportunistic, i, cx);
         }
         if outcome.silent {
             self.flight().becomes_potentially_failed(i, cx);

@@ -139,9 +139,10 @@ pub enum Tier {
     Regular,
     /// The receiver of its data asked that it be used only when nothing better is left (flag B of MP_JOIN or MP_PRIO).
     Backup,
-    /// Regular, and a retransmission timeout is pending on it: what is sent there now may not arrive for long.
+    /// Regular, and potentially failed (no ACK for two round trips, RTO, no uplink) or without options: what is sent there now may not
+    /// arrive for long.
     StaleRegular,
-    /// A backup with a pending timeout.
+    /// A backup of which the same is known.
     StaleBackup,
 }
 

@@ -106,7 +106,7 @@ impl Stack {
             None => return Ok(ReadOutcome::End),
         };
         // Most reads change nothing that anybody else has to know.
-        if conn.reading_marks_dirty(now) {
+        if conn.on_read(now) {
             self.reconcile_later(id.0.index());
         }
         Ok(read)

@@ -20,7 +20,7 @@ use crate::api::{
     ConnOptions, ConnectOptions, IfaceId, ListenOptions, Mode, Path, Role, StackError,
     SubflowOrigin, is_of_a_host, meant, zone_of,
 };
-use crate::conn::{Birth, Conn, Cx, Endpoint, HandshakeState, JoinVerdict};
+use crate::conn::{Conn, ConnParams, Cx, Endpoint, HandshakeState, JoinVerdict};
 use crate::crypto::keys::KeyMaterial;
 use crate::ids::{ConnId, ListenerId, SubflowId};
 use crate::pm;
@@ -206,7 +206,7 @@ impl Stack {
         let token = draft.local.as_ref().map(|local| local.token);
         let now = self.now;
         let handle = self.conns.insert_with(|handle| {
-            let birth = Birth {
+            let birth = ConnParams {
                 id: ConnId(handle),
                 role: draft.role,
                 opts: draft.opts,

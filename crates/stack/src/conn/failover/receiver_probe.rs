@@ -20,7 +20,7 @@ const UNSPOKEN: u64 = 2;
 impl Subflows {
     /// Arms the check of subflows on which payload may arrive. The timer is lazy: what arrives meanwhile
     /// moves the moment of the next probe, not the timer.
-    pub(crate) fn begin_to_watch(&mut self, now: Instant) {
+    pub(crate) fn arm_receiver_probe(&mut self, now: Instant) {
         self.watch.paused = false;
         for sf in self.iter_mut().filter(|sf| sf.carries_data()) {
             let look_at = now + sf.tcp.rto().times(2);
@@ -112,7 +112,7 @@ impl Subflows {
         });
     }
 
-    /// A segment of the peer arrived on a subflow, perhaps with payload. True: subflows are to be [watched](Self::begin_to_watch) from now
+    /// A segment of the peer arrived on a subflow, perhaps with payload. True: subflows are to be [watched](Self::arm_receiver_probe) from now
     /// on, where one could be replaced.
     pub(crate) fn on_received(&mut self, i: SubflowIdx, payload: bool, cx: &mut Cx<'_>) -> bool {
         let sf = &mut self[i];

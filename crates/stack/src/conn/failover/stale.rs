@@ -192,12 +192,12 @@ impl Flight<'_> {
         }
         sf.liveness.potentially_failed = true;
         cx.count.subflow_potentially_failed += 1;
-        self.hand_over(i);
+        self.reinject_if_another_responds(i);
     }
 
     /// The acknowledgement of the only segment in flight is later than any lately, but within the peer's delayed-ACK limit.
     /// Another path carries the segment, too, and no other: readers wait for the end of a write.
-    pub(crate) fn reinjects_last_segment(
+    pub(crate) fn reinjects_late_tail(
         &mut self,
         opportunistic: bool,
         i: SubflowIdx,
@@ -214,7 +214,7 @@ impl Flight<'_> {
     }
 
     /// Others carry what a subflow that may have failed has in flight, if one is responsive.
-    fn hand_over(&mut self, i: SubflowIdx) {
+    fn reinject_if_another_responds(&mut self, i: SubflowIdx) {
         self.subflows.refresh_sample(i);
         if self.subflows.has_responsive() {
             self.reinject_all(i);
@@ -229,7 +229,7 @@ impl Flight<'_> {
         let sf = &mut self.subflows[i];
         sf.liveness.stale_since = Some(cx.now);
         cx.count.subflow_stale += 1;
-        self.hand_over(i);
+        self.reinject_if_another_responds(i);
     }
 
     /// ICMP reports that the peer is unreachable by this path. On-path and off-path attackers can forge that, and routes flap, so
@@ -305,9 +305,9 @@ impl Flight<'_> {
             .reinjected_below
             .replace(sf.tcp.snd_nxt_ssn());
         let avoid = Some(sf.id());
-        let put_up =
+        let already_reinjected =
             |m: &crate::conn::dss::mapping::TxMapping| from.is_some_and(|from| m.ssn.before(from));
-        for m in sf.maps.tx.iter().filter(|m| !put_up(m)) {
+        for m in sf.maps.tx.iter().filter(|m| !already_reinjected(m)) {
             let end = m.at + u64::from(m.len);
             if end > una {
                 self.send.reinject(m.at..end, avoid);

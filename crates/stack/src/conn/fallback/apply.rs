@@ -1,4 +1,4 @@
-//! The effects of fallback: here alone a subflow is reset for it, or the connection descends to a lower protocol level, see `descent`.
+//! The effects of what `decide` says. Fallback in the handshake, and without an option, is in `descent`.
 
 use manypath_wire::tcp::mptcp::MptcpOption;
 
@@ -61,7 +61,7 @@ impl Conn {
                 self.flight().reset_with_mp_fail(i, mp_fail, cx);
             }
             Action::TryOthers => self.subflows.try_others(&mut self.send, i),
-            Action::HoldOn { probe } => {
+            Action::WaitForMapping { probe } => {
                 if let Some(held) = &mut self.subflows[i].unmapped.held {
                     held.until = cx.now + SHORT_WAIT.0;
                 }
@@ -69,11 +69,11 @@ impl Conn {
                     self.subflows.probe_others(i, cx);
                 }
             }
-            Action::TakeHeld => {
+            Action::MapHeld => {
                 self.subflows[i].unmapped.note_out_of_order();
                 self.take_held(i, cx);
             }
-            Action::DropHeld { reset } => self.drop_held(i, reset, cx),
+            Action::DiscardHeld { reset } => self.drop_held(i, reset, cx),
             Action::ResetHeld => {
                 self.subflows[i].unmapped.held = None;
                 self.flight().reset_for_option_loss(i, cx);
@@ -104,7 +104,7 @@ impl Conn {
                 }
             }
             Action::NoteAnswer => self.fallback.on_mp_fail_answered(&self.subflows, i, cx),
-            Action::GiveUpFailed => {
+            Action::ResetWithMpFail => {
                 if let Some(failure) = self.fallback.checksum_failure.take() {
                     self.recv.discard(failure.subflow());
                     self.recv.discard(self.subflows[i].id());

@@ -31,7 +31,7 @@ pub(crate) enum Sent {
     /// It continues what was acknowledged at data level, in order and once.
     Contiguous,
     /// Something else is between.
-    Scattered,
+    NotContiguous,
 }
 
 /// The peer's data on the subflow.
@@ -122,7 +122,7 @@ pub(crate) enum Event {
     /// Options do not pass on the subflow, or no longer.
     OptionsStopped { cause: FallbackCause, time: Time },
     /// Data, or a FIN, came without options on the only subflow there ever was.
-    OnlyWithout { cause: FallbackCause },
+    OnlySubflowWithoutOptions { cause: FallbackCause },
     /// No mapping came for held bytes in time, or something shows that none will.
     HeldDue {
         content: Content,
@@ -142,9 +142,9 @@ pub(crate) enum Event {
     /// Bytes without a mapping were discarded: `many` since the last mapped one, or none came mapped for an RTO (`stopped`).
     Discarded { many: bool, stopped: bool },
     /// The first data of a joined subflow, or its answer, came without options.
-    JoinWithout,
+    JoinWithoutOptions,
     /// The peer acknowledged data at subflow level and never at data level, while another subflow is usable.
-    Unacked,
+    NoDataAck,
     /// After fallback, the peer's infinite mapping begins behind what arrived.
     Skips { next: Offset },
     /// The peer sent MP_FAIL, for data that was sent (`known`) or not.
@@ -202,12 +202,12 @@ pub(crate) enum Action {
     /// Reinjects data elsewhere, to see whether options pass there.
     TryOthers,
     /// Waits longer for a mapping of held bytes. `probe`: the others are probed meanwhile.
-    HoldOn { probe: bool },
+    WaitForMapping { probe: bool },
     /// Passes held bytes to the mappings known by now.
-    TakeHeld,
+    MapHeld,
     /// Discards held bytes as unmapped ones, which the peer resends elsewhere; acknowledgements are withheld no more. `reset`: the subflow
     /// is reset then. // rfc8684:B3
-    DropHeld { reset: bool },
+    DiscardHeld { reset: bool },
     /// Resets the subflow, and discards held bytes with it.
     ResetHeld,
     /// Queries the peer by MP_FAIL where the held bytes belong, and resets the others. RFC 8684 section 3.7 has MP_FAIL for failed
@@ -220,7 +220,7 @@ pub(crate) enum Action {
     /// The peer received our MP_FAIL; its infinite mapping decides.
     NoteAnswer,
     /// Discards what is held since the checksum failed, and resets the subflow with MP_FAIL. // rfc8684:B8,B11
-    GiveUpFailed,
+    ResetWithMpFail,
     /// Continues as TCP behind an infinite mapping. // rfc8684:B4,B10
     Continue {
         cause: FallbackCause,
@@ -247,7 +247,7 @@ pub(crate) enum Action {
 pub(crate) fn decide(facts: &Facts, event: Event) -> Action {
     match event {
         Event::OptionsStopped { cause, time } => on_options_stopped(facts, cause, time),
-        Event::OnlyWithout { cause } => continue_or_reset(facts, cause, Report::None),
+        Event::OnlySubflowWithoutOptions { cause } => continue_or_reset(facts, cause, Report::None),
         Event::HeldDue {
             content,
             first,
@@ -261,7 +261,7 @@ pub(crate) fn decide(facts: &Facts, event: Event) -> Action {
         }
         Event::FailDue { sent, alive, lost } => on_fail_due(facts, sent, alive, lost),
         Event::FinWhileFailing => continue_or_reset(facts, FallbackCause::Checksum, Report::None),
-        Event::OtherWorks | Event::NotStored => Action::GiveUpFailed,
+        Event::OtherWorks | Event::NotStored => Action::ResetWithMpFail,
         Event::Discarded { many, stopped } => {
             match many || stopped && facts.others == Others::Proven {
                 true => Action::Reset,
@@ -269,7 +269,7 @@ pub(crate) fn decide(facts: &Facts, event: Event) -> Action {
             }
         }
         // rfc8684:B3
-        Event::JoinWithout | Event::Unacked => Action::Reset,
+        Event::JoinWithoutOptions | Event::NoDataAck => Action::Reset,
         Event::Skips { next } => Action::ResetWithFail { at: next }, // rfc8684:B11
         Event::Fail { known, next } => on_fail(facts, known, next),
         Event::Infinite { place, next } => on_infinite(facts, place, next),
@@ -303,14 +303,14 @@ fn on_options_stopped(facts: &Facts, cause: FallbackCause, time: Time) -> Action
         (Others::Unproven | Others::Silent, Time::Short, _) => Action::TryOthers,
         // Data in flight is not void, so what was dropped of the peer's cannot be asked for again.
         (_, _, Sent::Contiguous) => continue_or_reset(facts, cause, Report::None),
-        (_, _, Sent::Scattered) => resend_or_reset(facts, cause, Report::None),
+        (_, _, Sent::NotContiguous) => resend_or_reset(facts, cause, Report::None),
     }
 }
 
 fn on_held_due(facts: &Facts, content: Content, first: First, time: Time) -> Action {
     match (facts.held, content) {
         (Held::None, _) => return Action::Keep,
-        (_, Content::Contradicted) => return Action::TakeHeld,
+        (_, Content::Contradicted) => return Action::MapHeld,
         (Held::Stream, Content::Repeated) => return Action::ResetHeld,
         (Held::Stream, Content::Unknown) => {
             let cause = match first {
@@ -326,11 +326,11 @@ fn on_held_due(facts: &Facts, content: Content, first: First, time: Time) -> Act
         return Action::ResetHeld;
     }
     match (facts.others, time) {
-        (Others::Proven, Time::OldProof) => Action::HoldOn { probe: true },
-        (Others::Proven, Time::Short | Time::Enough) => Action::DropHeld {
+        (Others::Proven, Time::OldProof) => Action::WaitForMapping { probe: true },
+        (Others::Proven, Time::Short | Time::Enough) => Action::DiscardHeld {
             reset: first == First::Unmapped,
         },
-        (Others::Unproven | Others::Silent, Time::Short) => Action::HoldOn { probe: false },
+        (Others::Unproven | Others::Silent, Time::Short) => Action::WaitForMapping { probe: false },
         // The standard knows no other way: the subflow is closed, and what the silent one carries waits for it or for its replacement.
         // rfc8684:B5,D12
         (Others::Silent, _) if facts.held != Held::Queried => Action::ResetHeld,
@@ -347,7 +347,7 @@ fn on_fail_due(facts: &Facts, sent: u8, alive: bool, lost: bool) -> Action {
     if no_answer || sent >= UNANSWERED_FAILS && !alive {
         continue_or_reset(facts, FallbackCause::Checksum, Report::None)
     } else if sent >= MOST_FAILS {
-        Action::GiveUpFailed
+        Action::ResetWithMpFail
     } else {
         Action::RepeatFail
     }
@@ -378,10 +378,10 @@ fn on_fail(facts: &Facts, known: bool, next: Offset) -> Action {
     match (facts.received, facts.sent) {
         // Not in stream order. // rfc8684:B11
         (Received::Gaps, _) => Action::ResetWithFail { at: next },
-        (_, Sent::Scattered) if !facts.joined => Action::ResetWithFail { at: next },
+        (_, Sent::NotContiguous) if !facts.joined => Action::ResetWithFail { at: next },
         (Received::Dropped, Sent::Contiguous) if !facts.joined => Action::Reset,
         (Received::Whole, Sent::Contiguous) => Action::Continue { cause, report },
-        (Received::Dropped, _) | (_, Sent::Scattered) => Action::Resend { cause, report },
+        (Received::Dropped, _) | (_, Sent::NotContiguous) => Action::Resend { cause, report },
     }
 }
 
@@ -393,7 +393,7 @@ fn on_infinite(facts: &Facts, place: Place, next: Offset) -> Action {
     };
     match place {
         Place::WithoutData => return Action::NoteAnswer,
-        Place::Unknown => return Action::GiveUpFailed,
+        Place::Unknown => return Action::ResetWithMpFail,
         Place::Resends { from, known } => return Action::FollowResend { cause, from, known },
         Place::Continues | Place::Skips => {}
     }
@@ -467,7 +467,7 @@ mod tests {
             ..BESIDE
         };
         let mixed = Facts {
-            sent: Sent::Scattered,
+            sent: Sent::NotContiguous,
             joined: true,
             ..ALONE
         };
@@ -574,19 +574,19 @@ mod tests {
                 "splits segments and leaves the option on the last piece",
                 held(Held::Stream, ALONE),
                 due(Content::Contradicted, mapped, Time::Short),
-                Action::TakeHeld,
+                Action::MapHeld,
             ),
             (
                 "loses a mapping beside a path that works",
                 held(Held::Elsewhere, BESIDE),
                 due(new, mapped, Time::Enough),
-                Action::DropHeld { reset: false },
+                Action::DiscardHeld { reset: false },
             ),
             (
                 "strips on one path from its first data on",
                 held(Held::Elsewhere, BESIDE),
                 due(new, First::Unmapped, Time::Short),
-                Action::DropHeld { reset: true },
+                Action::DiscardHeld { reset: true },
             ),
             (
                 "strips data and acknowledgements of a join",
@@ -598,13 +598,13 @@ mod tests {
                 "strips on one path while the other is silent",
                 held(Held::Elsewhere, BESIDE),
                 due(new, mapped, Time::OldProof),
-                Action::HoldOn { probe: true },
+                Action::WaitForMapping { probe: true },
             ),
             (
                 "strips on both paths, so far",
                 held(Held::Elsewhere, unproven),
                 due(new, mapped, Time::Short),
-                Action::HoldOn { probe: false },
+                Action::WaitForMapping { probe: false },
             ),
             (
                 "strips on both paths",
@@ -616,7 +616,7 @@ mod tests {
                 "strips on a joined path while the first is silent",
                 held(Held::Elsewhere, silent),
                 due(new, First::Unmapped, Time::Short),
-                Action::HoldOn { probe: false },
+                Action::WaitForMapping { probe: false },
             ),
             (
                 "the same for long",
@@ -704,7 +704,7 @@ mod tests {
                 "the peer never answers",
                 failing,
                 due(MOST_FAILS, true, false),
-                Action::GiveUpFailed,
+                Action::ResetWithMpFail,
             ),
             (
                 "its infinite mapping is lost",
@@ -716,7 +716,7 @@ mod tests {
                 "another path works",
                 failing,
                 Event::OtherWorks,
-                Action::GiveUpFailed,
+                Action::ResetWithMpFail,
             ),
             ("the peer closes", failing, Event::FinWhileFailing, plain),
         ]);
@@ -736,7 +736,7 @@ mod tests {
             ..ALONE
         };
         let scattered = |facts| Facts {
-            sent: Sent::Scattered,
+            sent: Sent::NotContiguous,
             ..facts
         };
         let reset = Action::ResetWithFail { at: NEXT };
@@ -859,22 +859,22 @@ mod tests {
                 "rewritten to another length",
                 failing,
                 infinite(Place::Unknown),
-                Action::GiveUpFailed,
+                Action::ResetWithMpFail,
             ),
         ]);
     }
 
-    /// Over all that can be known, and all that can happen.
+    /// Over all facts, also impossible ones, and all events.
     fn each(mut visit: impl FnMut(Facts, Event)) {
         let bools = [false, true];
         let cause = FallbackCause::OptionsLost;
         let mut events = Vec::from([
-            Event::OnlyWithout { cause },
+            Event::OnlySubflowWithoutOptions { cause },
             Event::FinWhileFailing,
             Event::OtherWorks,
             Event::NotStored,
-            Event::JoinWithout,
-            Event::Unacked,
+            Event::JoinWithoutOptions,
+            Event::NoDataAck,
             Event::Skips { next: NEXT },
         ]);
         for time in [Time::Short, Time::Enough, Time::OldProof] {
@@ -932,13 +932,12 @@ mod tests {
             Others::Silent,
             Others::Proven,
         ] {
-            for (sent, received) in
-                [Sent::Contiguous, Sent::Scattered]
-                    .into_iter()
-                    .flat_map(|sent| {
-                        [Received::Whole, Received::Dropped, Received::Gaps]
-                            .map(|received| (sent, received))
-                    })
+            for (sent, received) in [Sent::Contiguous, Sent::NotContiguous]
+                .into_iter()
+                .flat_map(|sent| {
+                    [Received::Whole, Received::Dropped, Received::Gaps]
+                        .map(|received| (sent, received))
+                })
             {
                 for held in [Held::None, Held::Stream, Held::Elsewhere, Held::Queried] {
                     for failing in [Failing::No, Failing::Unanswered, Failing::Answered] {

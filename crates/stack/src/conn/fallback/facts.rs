@@ -20,7 +20,7 @@ impl Fallback {
             others: subflows.others(i),
             sent: match subflows.is_contiguous(send, i) {
                 true => Sent::Contiguous,
-                false => Sent::Scattered,
+                false => Sent::NotContiguous,
             },
             received: match (subflows.has_gaps(recv, i), subflows[i].drops()) {
                 (true, _) => Received::Gaps,

@@ -349,7 +349,7 @@ impl Conn {
 
     /// Another subflow came up, or recovered, while an MP_FAIL is unanswered. The peer began to use it before it received the MP_FAIL, and
     /// will not answer now (nor do we, see [`decide`](super::decide::decide)): the failed data is resent there. // rfc8684:B8
-    pub(crate) fn better_than_failing(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn give_up_failed_subflow(&mut self, cx: &mut Cx<'_>) {
         let failed = self.fallback.checksum_failure;
         if let Some(i) = failed.and_then(|f| self.subflows.find(f.subflow)) {
             self.fall_back(i, Event::OtherWorks, cx);

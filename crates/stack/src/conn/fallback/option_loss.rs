@@ -169,7 +169,7 @@ impl Conn {
             // No other carries its data.
             self.options_stopped(i, FallbackCause::OptionsLost, cx);
         } else {
-            self.fall_back(i, Event::Unacked, cx);
+            self.fall_back(i, Event::NoDataAck, cx);
         }
     }
 }

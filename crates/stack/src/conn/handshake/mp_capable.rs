@@ -142,7 +142,7 @@ impl Handshake {
     /// without the keys, they will not come any more: Linux does so with data whose mapping a DATA_FIN has lengthened. First data without
     /// keys *and* mapping is no Multipath TCP at all: Linux so retransmits data that a Fast Open server refused, and its later mappings are
     /// wrong by as much. // rfc8684:C14,C31,B4
-    pub(crate) fn overtook_keys(
+    pub(crate) fn arrived_before_keys(
         &mut self,
         subflows: &mut Subflows,
         i: SubflowIdx,
@@ -349,7 +349,7 @@ impl Conn {
         self.paths.notify_manager(pm::Event::Ready, cx);
         // Payload that arrived before did not arm the checks.
         if self.subflows.payload_came() && self.joins().may_replace(&self.opts) {
-            self.subflows.begin_to_watch(cx.now);
+            self.subflows.arm_receiver_probe(cx.now);
         }
         self.events.push(EventKind::JoinsAllowed);
         self.paths.release_early_commands();

@@ -46,7 +46,7 @@ impl Handshake {
         cx: &Cx<'_>,
     ) {
         let (syn, ack) = (seg.header.flags.syn(), seg.header.flags.ack());
-        let told_nothing = self.sent_initiator_nothing(subflows, level);
+        let told_nothing = self.has_not_answered_initiator(subflows, level);
         let sf = &mut subflows[i];
         match &mut sf.handshake.state {
             // A SYN without a usable option is answered without; the third packet shows what was understood. // rfc8684:H5
@@ -69,7 +69,7 @@ impl Handshake {
     }
 
     /// We are the responder and have sent no DSS on the only subflow, nor did any data come.
-    pub(crate) fn sent_initiator_nothing(&self, subflows: &Subflows, level: Level) -> bool {
+    pub(crate) fn has_not_answered_initiator(&self, subflows: &Subflows, level: Level) -> bool {
         let nothing_came = |sf: &Subflow| sf.tcp.rcv_nxt_ssn() == Ssn::new(1);
         self.role == Role::Responder
             && level.is_multipath()
@@ -81,7 +81,7 @@ impl Handshake {
     /// The initiator has sent its keys and nothing else for a while. Whether it is idle or its data is dropped on the way shows in its
     /// sequence number, which a probe with an old sequence number makes it send.
     pub(crate) fn probe_initiator(&mut self, subflows: &mut Subflows, level: Level, cx: &Cx<'_>) {
-        if self.sent_initiator_nothing(subflows, level) {
+        if self.has_not_answered_initiator(subflows, level) {
             let sf = &mut subflows[SubflowIdx::FIRST];
             sf.tcp.probe_liveness(cx.now);
             sf.handshake.option_retry_at = Some(cx.now + sf.tcp.rto() + PATIENCE);
@@ -90,7 +90,7 @@ impl Handshake {
 
     /// The repetition with options was not answered either.
     pub(crate) fn option_retry_due(&self, subflows: &mut Subflows, level: Level, cx: &Cx<'_>) {
-        let told_nothing = self.sent_initiator_nothing(subflows, level);
+        let told_nothing = self.has_not_answered_initiator(subflows, level);
         for sf in subflows {
             if sf.handshake.option_retry_at.is_none_or(|at| at > cx.now) {
                 continue;

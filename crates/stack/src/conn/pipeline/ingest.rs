@@ -1,6 +1,6 @@
 //! Takes a segment's MPTCP options, then its payload (RFC 8684 section 3.3).
 //!
-//! The subflow's TCP was first; nothing here changes TCP state except by forcing an ACK or a reset.
+//! The subflow's TCP was first; nothing here changes TCP state but by forcing an ACK or a reset, and by fallback.
 
 use manypath_tcp::machine::{Outcome, Verdict};
 use manypath_tcp::time::Duration;
@@ -70,7 +70,7 @@ impl Subflows {
 
     /// A FIN without options, like something before it, on the only subflow there ever was, with nothing missing: options that would show
     /// what it ends do not pass, at least not on segments without data. // rfc8684:B13
-    fn ends_as_tcp(&self, send: &SendQueue, recv: &ReceiveQueue, i: SubflowIdx) -> bool {
+    fn is_in_stream_order(&self, send: &SendQueue, recv: &ReceiveQueue, i: SubflowIdx) -> bool {
         let sf = &self[i];
         self.is_whole_stream(recv, i) && sf.unmapped.held.is_none() && self.is_contiguous(send, i)
     }
@@ -176,7 +176,7 @@ impl Conn {
             Some(dss) => self.on_dss(i, &dss, seg.header.window, cx),
             // Any MPTCP option shows that options pass: an ADD_ADDR may leave no room for a DSS beside it.
             None if seg.options.mptcp.iter().next().is_none() => {
-                self.without_dss(i, seg.payload.is_empty(), outcome, cx)
+                self.on_segment_without_dss(i, seg.payload.is_empty(), outcome, cx)
             }
             None => {}
         }
@@ -185,7 +185,13 @@ impl Conn {
     /// The peer acknowledged our data, or sent data, without any DSS before options were seen to pass in that direction. An option on a
     /// segment without data, such as a window update after the handshake, proves nothing: some middleboxes remove options from data only.
     /// `empty`: the segment has no payload.
-    fn without_dss(&mut self, i: SubflowIdx, empty: bool, outcome: &Outcome, cx: &mut Cx<'_>) {
+    fn on_segment_without_dss(
+        &mut self,
+        i: SubflowIdx,
+        empty: bool,
+        outcome: &Outcome,
+        cx: &mut Cx<'_>,
+    ) {
         let sf = &self.subflows[i];
         let blind = outcome.acked > 0 && !sf.evidence.data_was_acked;
         // A mapping may have arrived before its data, on a segment without.
@@ -205,10 +211,10 @@ impl Conn {
         self.subflows.on_segment_without_options(&mut self.send, i);
         if outcome.arrival.fin
             && bare_before
-            && self.subflows.ends_as_tcp(&self.send, &self.recv, i)
+            && self.subflows.is_in_stream_order(&self.send, &self.recv, i)
         {
             let cause = FallbackCause::OptionsLost;
-            self.fall_back(i, Event::OnlyWithout { cause }, cx);
+            self.fall_back(i, Event::OnlySubflowWithoutOptions { cause }, cx);
             return;
         }
         if !(blind || bare) {
@@ -226,14 +232,16 @@ impl Conn {
             (true, Others::None) if !self.subflows.is_certainly_alone(i) => {}
             // The peer has seen no option of ours since the handshake either, or it may soon use other subflows as well: the sooner both
             // fall back the better.
-            (true, Others::None) => self.fall_back(i, Event::OnlyWithout { cause }, cx),
+            (true, Others::None) => {
+                self.fall_back(i, Event::OnlySubflowWithoutOptions { cause }, cx)
+            }
             (false, _) if !bare => self.subflows.on_ack_without_data_ack(i, cx),
             // A part of a segment may have arrived without its option, which then follows.
             (false, _) if certain && !empty => {
                 self.subflows[i].evidence.option_loss.awaits_option = true
             }
             // rfc8684:B3
-            (false, _) if certain => self.fall_back(i, Event::JoinWithout, cx),
+            (false, _) if certain => self.fall_back(i, Event::JoinWithoutOptions, cx),
             _ => {}
         }
     }
@@ -284,9 +292,10 @@ impl Conn {
             cx.count.data_ack_advanced += 1;
             self.data_timer.progress();
             self.subflows
-                .peer_has_more(&self.send, &mut self.schedule, before, cx);
+                .note_data_ack_delay(&self.send, &mut self.schedule, before, cx);
             let round_trip = self.subflows[i].tcp.srtt().unwrap_or(FIRST_ROUND_TRIP);
-            self.send.miss_fin(cx.now, round_trip.ratio(3, 2));
+            self.send
+                .detect_lost_data_fin(cx.now, round_trip.ratio(3, 2));
             self.send
                 .retransmit_next(&mut self.data_timer, &self.subflows);
             if self.opts.mechanisms.autotune {
@@ -323,7 +332,7 @@ impl Conn {
                 return;
             }
             // The failing one seemed the only one left, and is not.
-            self.better_than_failing(cx);
+            self.give_up_failed_subflow(cx);
         }
         let at = numbers.place(mapping.dsn, self.recv.next());
         self.numbers.peer_long = matches!(mapping.dsn, MapDsn::Long(_)); // rfc8684:D19

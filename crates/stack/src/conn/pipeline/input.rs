@@ -37,7 +37,7 @@ impl Flight<'_> {
         &mut self,
         paths: &mut Paths,
         i: SubflowIdx,
-        says_data_ack: bool,
+        carries_data_ack: bool,
         cx: &mut Cx<'_>,
     ) {
         let una = self.send.una();
@@ -48,7 +48,7 @@ impl Flight<'_> {
         );
         subflow_acked_only.acked(una);
         // If an ACK lost its options, the cause of the delay is unknown.
-        let counts = says_data_ack || sf.evidence.acked_by != AckedBy::Peer;
+        let counts = carries_data_ack || sf.evidence.acked_by != AckedBy::Peer;
         sf.maps.tx.acked(sf.tcp.snd_una_ssn(), |part| {
             if counts && part.end > una {
                 data_ack_delay.acknowledged(part.clone(), cx.now);
@@ -84,13 +84,16 @@ impl Conn {
         if established && new && undisturbed && self.recv.allowance() == 0 {
             cx.count.beyond_window_bytes += seg.payload.len() as u64;
             self.subflows[i].tcp.force_ack();
-            return self.on_admitted(i, &without_payload(seg), cx);
+            return self.process_segment(i, &without_payload(seg), cx);
         }
-        self.on_admitted(i, seg, cx)
+        self.process_segment(i, seg, cx)
     }
 
-    fn on_admitted(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) -> bool {
-        if self.handshake.overtook_keys(&mut self.subflows, i, seg) {
+    fn process_segment(&mut self, i: SubflowIdx, seg: &Segment<'_>, cx: &mut Cx<'_>) -> bool {
+        if self
+            .handshake
+            .arrived_before_keys(&mut self.subflows, i, seg)
+        {
             cx.count.option_unexpected += 1;
             return false;
         }
@@ -158,7 +161,7 @@ impl Conn {
         } else if !seg.header.flags.syn() {
             let flight = &mut Flight::new(&mut self.subflows, &mut self.send, self.level);
             if flight.join_confirmed(&self.opts, i, cx) {
-                self.better_than_failing(cx);
+                self.give_up_failed_subflow(cx);
             }
         }
         if outcome.acked > 0 || outcome.fin_acked {
@@ -179,7 +182,7 @@ impl Conn {
         }
         let payload = outcome.arrival.in_order().is_some();
         if self.subflows.on_received(i, payload, cx) && self.joins().may_replace(&self.opts) {
-            self.subflows.begin_to_watch(cx.now);
+            self.subflows.arm_receiver_probe(cx.now);
         }
         self.subflows.on_plain_probe_answer(i, seg);
         let again = outcome.verdict == Verdict::OldDuplicate && outcome.arrival.duplicate;
@@ -258,7 +261,7 @@ impl Conn {
             (HandshakeState::JoinSynAck { .. }, _) => {
                 let flight = &mut Flight::new(&mut self.subflows, &mut self.send, self.level);
                 if self.handshake.join_proved(flight, &self.opts, i, seg, cx) {
-                    self.better_than_failing(cx);
+                    self.give_up_failed_subflow(cx);
                 }
             }
             (

@@ -78,7 +78,12 @@ impl Subflows {
 
     /// A DATA_FIN leaves no room for the SACK blocks that show the peer what is missing, or what it sent in vain. Once sent it yields to
     /// them, unless it is lost or its Data ACK is overdue. // rfc8684:O1
-    fn fin_yields_to_holes(&self, send: &SendQueue, data_timer: &DataTimer, i: SubflowIdx) -> bool {
+    fn omits_data_fin_for_sack(
+        &self,
+        send: &SendQueue,
+        data_timer: &DataTimer,
+        i: SubflowIdx,
+    ) -> bool {
         send.fin.state == FinState::Sent
             && !send.fin.lost
             && !data_timer.has_expired()
@@ -238,7 +243,7 @@ impl Streams<'_> {
                     && !sf.tcp.reports_holes()
                     && !sends_final_mapping(segment.plan)
                 {
-                    add(list, self.late_dss(fallback, level));
+                    add(list, self.dss_after_unconfirmed_fallback(fallback, level));
                 } else if segment.mapping.is_none()
                     && (fallback.announce.without_data
                         || self
@@ -338,7 +343,7 @@ impl Streams<'_> {
 
     /// Before the peer has proved that it has our key: MP_CAPABLE on pure ACKs and on the first data.
     // rfc8684:C9,C10,C11
-    fn unproven_options(&self, keys: &Keys, segment: &Carrier<'_>, list: &mut MptcpOptions) {
+    fn mp_capable_options(&self, keys: &Keys, segment: &Carrier<'_>, list: &mut MptcpOptions) {
         let (Some(local), Some(remote)) = (&keys.local, &keys.remote) else {
             return;
         };
@@ -386,7 +391,7 @@ impl Streams<'_> {
         let dss = match segment.mapping {
             None if self
                 .subflows
-                .fin_yields_to_holes(self.send, data_timer, segment.i) =>
+                .omits_data_fin_for_sack(self.send, data_timer, segment.i) =>
             {
                 self.dss_with(None, false)
             }
@@ -404,7 +409,7 @@ impl Streams<'_> {
 
     /// The DSS for a peer that may not have noticed our fallback: what arrived, and the end of our stream, unless an infinite mapping was
     /// sent.
-    fn late_dss(&self, fallback: &Fallback, level: Level) -> MptcpOption {
+    fn dss_after_unconfirmed_fallback(&self, fallback: &Fallback, level: Level) -> MptcpOption {
         let last = self.send.fin.state != FinState::Open && self.send.all_sent();
         let mapping = self
             .data_fin_without_data()
@@ -509,13 +514,13 @@ impl Conn {
                 streams.options_after_fallback(&self.fallback, self.level, keys, segment, list);
             }
             HandshakeState::CapableAck => {
-                streams.unproven_options(&self.handshake.keys, segment, list)
+                streams.mp_capable_options(&self.handshake.keys, segment, list)
             }
             // A mere probe of the initiator, or a segment without options on purpose, must not prove that options pass.
             HandshakeState::CapableKeys | HandshakeState::Done
                 if self
                     .handshake
-                    .sent_initiator_nothing(&self.subflows, self.level)
+                    .has_not_answered_initiator(&self.subflows, self.level)
                     && (sf.handshake.plain || plan.kind == Kind::KeepAlive) => {}
             HandshakeState::CapableKeys | HandshakeState::Done if self.send.is_plain_fin(plan) => {
                 add(list, streams.dss_with(None, false));

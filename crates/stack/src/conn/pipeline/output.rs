@@ -1,6 +1,6 @@
 //! Sends segments from the send queue (RFC 8684 section 3.3).
 //!
-//! A slot is obtained before any state changes; the same `decide` that plans here computes the deadline. The scheduler is queried when a
+//! A segment counts as sent only once it is in the device; the same `decide` that plans here computes the deadline. The scheduler is queried when a
 //! segment can leave, never earlier.
 
 use manypath_tcp::machine::{Decision, Kind, Plan, State};
@@ -134,7 +134,7 @@ impl Subflows {
         let first = self.first();
         first.is_some_and(|sf| match sf.handshake.state {
             HandshakeState::CapableKeys => true,
-            HandshakeState::Done => handshake.sent_initiator_nothing(self, level),
+            HandshakeState::Done => handshake.has_not_answered_initiator(self, level),
             _ => false,
         })
     }
@@ -142,7 +142,7 @@ impl Subflows {
     /// The application closed and these bytes are the last ones: the DATA_FIN is in their mapping, which gets it through where options pass
     /// only with data. But not where they may arrive twice: Linux (6.18) notes a DATA_FIN on data that it has already, does not act on it,
     /// and ignores each later one. // rfc8684:F1
-    fn last_data(
+    fn mapping_takes_data_fin(
         &self,
         numbers: &Numbers,
         send: &SendQueue,
@@ -192,7 +192,7 @@ impl Subflows {
 }
 
 impl SendQueue {
-    /// A mapping as retransmitted. Where its data may be old to the peer's connection, the DATA_FIN is sent separately: see `last_data`.
+    /// A mapping as retransmitted. Where its data may be old to the peer's connection, the DATA_FIN is sent separately: see `mapping_takes_data_fin`.
     fn as_repeated(&self, m: TxMapping) -> TxMapping {
         let old = m.fin && self.may_be_old(m.at + u64::from(m.len));
         match old {
@@ -267,7 +267,7 @@ impl Conn {
                 Progress::Sent => return Progress::Sent,
                 // A device found full in this poll is not tried again, and still blocks something.
                 Progress::Nothing => {
-                    let full = self.schedule.a_full_one();
+                    let full = self.schedule.full_device();
                     return full.map_or(Progress::Nothing, Progress::Blocked);
                 }
                 Progress::Blocked(device) => {
@@ -288,7 +288,7 @@ impl Conn {
             return Progress::Nothing;
         }
         self.send.note_schedule(&mut self.schedule);
-        if self.schedule.looks_for_rest(cx.now, LOOK) {
+        if self.schedule.reprobe_search_due(cx.now, LOOK) {
             let flight = &mut Flight::new(&mut self.subflows, &mut self.send, self.level);
             if let Some(copy) = self.schedule.next_reprobe(flight, &self.opts, cx) {
                 let source = Source::Duplicated(copy.at);
@@ -315,7 +315,7 @@ impl Conn {
             }
         };
         if bytes == 0 {
-            return match self.reinjection_edge(slots, cx) {
+            return match self.opportunistic_retransmission(slots, cx) {
                 Progress::Nothing => match self.next_duplicate(cx) {
                     Some(copy) => {
                         let source = Source::Duplicated(copy.at);
@@ -351,8 +351,8 @@ impl Conn {
             Choice::Wait => Progress::Nothing,
         };
         match sent {
-            Progress::Nothing => match self.reinjection_edge(slots, cx) {
-                // No subflow can send.
+            Progress::Nothing => match self.opportunistic_retransmission(slots, cx) {
+                // Nothing was sent: no room, or held back by the scheduler.
                 Progress::Nothing => match self.offers().probe_due() {
                     Some(id) => self.send_on(id, bytes, source, slots, cx),
                     None => Progress::Nothing,
@@ -424,7 +424,7 @@ impl Conn {
             Source::New(at) | Source::Reinjected(at) | Source::Duplicated(at) => {
                 let new = matches!(source, Source::New(_));
                 let fin = new
-                    && self.subflows.last_data(
+                    && self.subflows.mapping_takes_data_fin(
                         &self.numbers,
                         &self.send,
                         self.level,

@@ -8,7 +8,7 @@ use crate::conn::types::Cx;
 
 impl Subflows {
     /// The Data ACK advanced from `before`.
-    pub(in crate::conn) fn peer_has_more(
+    pub(in crate::conn) fn note_data_ack_delay(
         &mut self,
         send: &SendQueue,
         schedule: &mut Schedule,

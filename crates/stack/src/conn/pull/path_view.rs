@@ -74,7 +74,7 @@ impl Schedule {
     }
 
     /// True once per `span`: it is time to look for an idle subflow.
-    pub(in crate::conn) fn looks_for_rest(&mut self, now: Instant, span: Duration) -> bool {
+    pub(in crate::conn) fn reprobe_search_due(&mut self, now: Instant, span: Duration) -> bool {
         let due = now >= self.look_at;
         if due {
             self.look_at = now + span;
@@ -118,7 +118,7 @@ impl Schedule {
     }
 
     /// A device that became full in this poll.
-    pub(crate) fn a_full_one(&self) -> Option<IfaceId> {
+    pub(crate) fn full_device(&self) -> Option<IfaceId> {
         self.full.last().copied()
     }
 

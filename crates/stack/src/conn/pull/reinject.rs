@@ -475,7 +475,11 @@ impl Subflows {
 
 impl Conn {
     /// Nothing new can be sent: reinjects what blocks the window, or the end of the stream, where that helps.
-    pub(crate) fn reinjection_edge(&mut self, slots: &mut dyn Slots, cx: &mut Cx<'_>) -> Progress {
+    pub(crate) fn opportunistic_retransmission(
+        &mut self,
+        slots: &mut dyn Slots,
+        cx: &mut Cx<'_>,
+    ) -> Progress {
         let on = self.opts.mechanisms;
         let wanted = (on.opportunistic || on.penalise) && self.opts.scheduler.spreads();
         if self.subflows.len() < 2 || !wanted {

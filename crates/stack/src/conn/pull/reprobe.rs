@@ -29,7 +29,7 @@ fn long_enough(reprobes: u32) -> Duration {
 }
 
 /// It could carry data, and has been idle for long.
-fn has_rested(sf: &Subflow, now: Instant) -> bool {
+fn is_long_idle(sf: &Subflow, now: Instant) -> bool {
     let enough = |span| span >= long_enough(sf.reinjection.reprobes);
     sf.is_active() && !sf.is_backup() && sf.tcp.rests(now).is_some_and(enough)
 }
@@ -48,7 +48,7 @@ impl Schedule {
         if !opts.is_guarded() || !flight.level.is_multipath() || !flight.send.is_busy() {
             return None;
         }
-        let rested = |sf: &Subflow| has_rested(sf, cx.now);
+        let rested = |sf: &Subflow| is_long_idle(sf, cx.now);
         let i = flight.subflows.position(rested)?;
         let part = flight.subflows.duplicate_for(flight.send, i)?;
         let sf = &mut flight.subflows[i];

@@ -28,7 +28,7 @@ pub(crate) enum Placed {
     /// Beyond the window: dropped. // rfc8684:D25
     BeyondWindow,
     /// Separate from all that is here, in more pieces than data needs: dropped.
-    Scattered,
+    NotContiguous,
 }
 
 impl Placed {
@@ -37,7 +37,7 @@ impl Placed {
         match self {
             Self::Stored => {}
             Self::Contested => count.duplicate_bytes += bytes as u64,
-            Self::Scattered => count.scattered_bytes += bytes as u64,
+            Self::NotContiguous => count.scattered_bytes += bytes as u64,
             Self::BeyondWindow => count.beyond_window_bytes += bytes as u64,
         }
     }
@@ -260,7 +260,7 @@ impl ReceiveQueue {
             );
         }
         if self.scatters(by, &range) {
-            return (Placed::Scattered, 0);
+            return (Placed::NotContiguous, 0);
         }
         self.write_new(by, at, bytes, range.clone());
         let advanced = self.mark(by, range);
@@ -286,7 +286,10 @@ impl ReceiveQueue {
         let by = Some(owner);
         let range = self.clip(at, bytes.len());
         if self.scatters(by, &range) {
-            return (Placed::Scattered, known.unwrap_or_else(|| Sum::of(bytes)));
+            return (
+                Placed::NotContiguous,
+                known.unwrap_or_else(|| Sum::of(bytes)),
+            );
         }
         if range.start == at && range.end == at + bytes.len() as u64 && self.is_free(by, &range) {
             let sum = match known {

@@ -198,7 +198,7 @@ impl SendQueue {
     }
 
     /// Wakes a writer that found no room for a quarter of the buffer, not for every acknowledgement.
-    pub(crate) fn room_is_worth_telling(&self) -> bool {
+    pub(crate) fn write_room_event_due(&self) -> bool {
         self.room() as u64 >= (self.limit() / 4).max(1)
     }
 
@@ -366,7 +366,7 @@ impl SendQueue {
     }
 
     /// All data has its Data ACK, which would cover a DATA_FIN that was sent so long ago: it is lost. // rfc8684:F2
-    pub(crate) fn miss_fin(&mut self, now: Instant, round_trip: Duration) {
+    pub(crate) fn detect_lost_data_fin(&mut self, now: Instant, round_trip: Duration) {
         let said = self
             .fin
             .sent_at
@@ -619,12 +619,12 @@ mod tests {
         q.sent(600);
         q.note_fin_sent(at(100));
         q.data_ack(Offset(300), 10_000);
-        q.miss_fin(at(500), round_trip);
+        q.detect_lost_data_fin(at(500), round_trip);
         assert!(!q.fin.lost, "data is missing as well");
         q.data_ack(Offset(600), 10_000);
-        q.miss_fin(at(120), round_trip);
+        q.detect_lost_data_fin(at(120), round_trip);
         assert!(!q.fin.lost, "its answer is on its way");
-        q.miss_fin(at(131), round_trip);
+        q.detect_lost_data_fin(at(131), round_trip);
         assert!(q.fin.lost && q.owes_fin());
         q.note_fin_sent(at(131));
         assert!(!q.fin.lost);

@@ -19,7 +19,7 @@ pub(crate) enum Uplink {
 /// What is known of a subflow's path.
 #[derive(Debug)]
 pub(crate) struct Liveness {
-    /// Since when a retransmission time-out is pending; its data was reinjected.
+    /// Since when it is stale: an RTO, ICMP unreachable or no uplink. Its data was reinjected.
     pub(crate) stale_since: Option<Instant>,
     /// Nothing was acknowledged on it for two round trips.
     pub(crate) potentially_failed: bool,

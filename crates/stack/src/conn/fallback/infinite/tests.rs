@@ -182,7 +182,7 @@ fn only_a_subflow_in_stream_order_continues_as_tcp() {
         bench.with(|conn, cx| {
             conn.fall_back(
                 FIRST,
-                Event::OnlyWithout {
+                Event::OnlySubflowWithoutOptions {
                     cause: FallbackCause::OptionsLost,
                 },
                 cx,

@@ -28,10 +28,10 @@ fn plan(bench: &mut Bench, bytes: u64) -> Plan {
 }
 
 /// Whether a segment of the first subflow with these bytes carries the DATA_FIN.
-fn last_data(bench: &Bench, begin: u64, len: u32) -> bool {
+fn mapping_takes_data_fin(bench: &Bench, begin: u64, len: u32) -> bool {
     let conn = &bench.conn;
     let (numbers, subflows) = (&conn.numbers, &conn.subflows);
-    subflows.last_data(numbers, &conn.send, conn.level, FIRST, at(begin), len)
+    subflows.mapping_takes_data_fin(numbers, &conn.send, conn.level, FIRST, at(begin), len)
 }
 
 fn awaits_first_data(bench: &Bench) -> bool {
@@ -53,7 +53,11 @@ fn the_data_fin_is_on_the_last_data_where_it_cannot_arrive_twice() {
         let mut bench = Bench::new(subflows, true);
         bench.write(100, 60);
         bench.conn.send.fin.state = own;
-        assert_eq!(last_data(&bench, begin, len), carries, "{name}");
+        assert_eq!(
+            mapping_takes_data_fin(&bench, begin, len),
+            carries,
+            "{name}"
+        );
     }
 }
 
@@ -64,7 +68,7 @@ fn the_data_fin_is_on_the_last_data_beside_an_unresponsive_subflow() {
     bench.conn.send.fin.state = FinState::Queued;
     let now = bench.now;
     bench.conn.subflows[SubflowIdx(1)].liveness.stale_since = Some(now);
-    assert!(last_data(&bench, 60, 40));
+    assert!(mapping_takes_data_fin(&bench, 60, 40));
 }
 
 #[test]
