@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,13 @@ use tokio::task::JoinSet;
 use tracing::warn;
 
 use crate::places::{Places, Reserved};
+use crate::request::Client;
 use crate::seldom::{Others, Seldom};
 use crate::serve::session::{self, Session};
 use crate::serve::shared::Shared;
 use crate::serve::tls::Tls;
 use crate::serve::totals::Outcome;
-use crate::serve::{ListenerSpec, OpeningKind, Refusal, Totals};
+use crate::serve::{ListenerSpec, OpeningKind, Policy, Refusal, Totals};
 use crate::stream::{Listener, Stream};
 
 /// Wait after an attempt that failed for lack of something: spinning would not bring it back.
@@ -47,6 +48,8 @@ pub(crate) struct Row {
     full: Seldom,
     client_full: Seldom,
     not_accepted: Seldom,
+    /// It was taken out while it asked who a client is.
+    asks_for_good: AtomicBool,
 }
 
 /// Descriptors of one connection.
@@ -86,6 +89,7 @@ impl Row {
             client_full: Seldom::every(LIMITS),
             not_accepted: Seldom::every(FAILURES),
             not_reached: Seldom::every(FAILURES),
+            asks_for_good: AtomicBool::new(false),
         }
     }
 
@@ -101,6 +105,24 @@ impl Row {
             .write()
             .unwrap_or_else(PoisonError::into_inner);
         *held = Arc::new(settings);
+    }
+
+    /// Notes that no policy knows this listener any more. What it carries goes on, and is asked for a user as before: a policy has
+    /// no users for a name that it does not know, which must not let in everybody.
+    pub(crate) fn leave(&self, before: &Policy) {
+        let client = Client {
+            listener: Arc::clone(&self.settings().spec.name),
+            address: (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
+            user: None,
+        };
+        if before.requires_user(&client) {
+            self.asks_for_good.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a client must say who it is, whatever the newest policy knows of this listener.
+    pub(crate) fn asks_for_good(&self) -> bool {
+        self.asks_for_good.load(Ordering::Relaxed)
     }
 
     /// Accepts until `stop` says so, then gives the listener back and lets what is open go on until it says so again.

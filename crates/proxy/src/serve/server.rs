@@ -101,6 +101,12 @@ impl Server {
                 }
             }
         }
+        let before = self.shared.policy();
+        for (n, running) in self.rows.iter().enumerate() {
+            if !kept.contains_key(&n) {
+                running.row.leave(&before);
+            }
+        }
         self.shared.set_policy(policy);
         let mut ended = HashMap::new();
         let rows = std::mem::take(&mut self.rows);

@@ -17,7 +17,7 @@ use crate::seldom::Others;
 use crate::serve::row::{Row, Settings};
 use crate::serve::tls::Inside;
 use crate::serve::totals::Outcome;
-use crate::serve::{Bounds, Ended, Failure, How, ListenerSpec, OpeningKind, Refusal};
+use crate::serve::{Bounds, Ended, Failure, How, ListenerSpec, OpeningKind, Policy, Refusal};
 use crate::stream::{Leg, Stream};
 use crate::target::connect::Unreached;
 
@@ -65,6 +65,11 @@ impl Session {
             address: self.client,
             user: None,
         }
+    }
+
+    /// Whether the client must say who it is.
+    pub(crate) fn requires_user(&self, policy: &Policy, client: &Client) -> bool {
+        self.row.asks_for_good() || policy.requires_user(client)
     }
 
     /// Reports a refusal.

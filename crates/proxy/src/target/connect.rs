@@ -167,6 +167,14 @@ pub(crate) async fn addresses(
     Ok(allowed)
 }
 
+/// Whether a request may go to the address that an earlier one was connected to.
+pub(crate) fn permits_again(shared: &Shared, request: &Request, reached: SocketAddr) -> bool {
+    let policy = shared.policy();
+    let reached = SocketAddr::new(reached.ip().to_canonical(), reached.port());
+    policy.permits(request) == Verdict::Allow
+        && permits_address(shared, &policy, request, reached).is_ok()
+}
+
 fn permits_address(
     shared: &Shared,
     policy: &Policy,

@@ -3,6 +3,7 @@
 mod connect;
 mod curl;
 mod http;
+mod judged;
 mod proxy_protocol;
 mod reload;
 mod smuggling;

@@ -29,11 +29,13 @@ use crate::serve::tls::Inside;
 use crate::serve::totals::Outcome;
 use crate::serve::{Ended, Failure, How, Refusal};
 use crate::stream::{Leg, Stream};
-use crate::target::connect::{Unreached, reach};
+use crate::target::connect::{Unreached, permits_again, reach};
 
 /// A connection to a server, for the next requests to the same one.
 struct Server {
     target: Target,
+    /// Whose requests it has carried: a server may know a user by its connection (NTLM, client certificates).
+    user: Option<Arc<str>>,
     reached: Option<SocketAddr>,
     account: Option<PathAccount>,
     halves: Halves<Stream>,
@@ -265,8 +267,9 @@ impl Conn<'_> {
         let (session, mut client) = (self.session, self.session.nobody());
         let policy = session.row.shared.policy();
         let given = head.fields.iter().find(|f| f.is("proxy-authorization"));
-        let Some(given) = given.filter(|_| policy.requires_user(&client)) else {
-            return match policy.requires_user(&client) {
+        let required = session.requires_user(&policy, &client);
+        let Some(given) = given.filter(|_| required) else {
+            return match required {
                 true => Err(Refusal::UserMissing),
                 false => Ok(client),
             };
@@ -451,6 +454,7 @@ impl Conn<'_> {
                         session.connected(&asked, started.elapsed());
                         let server = Server {
                             target: asked.target.clone(),
+                            user: asked.client.user.clone(),
                             reached: stream.peer_addr().ok(),
                             account: stream.account(),
                             halves: Halves::new(Buffered::new(stream)),
@@ -490,12 +494,17 @@ impl Conn<'_> {
         }
     }
 
-    /// The connection that the last request has left, if it leads to the same server and is still there.
+    /// The connection that the last request has left, if it leads to the same server for the same user, would be opened now as it
+    /// was then, and is still there.
     fn again(&mut self, asked: &Request) -> Option<Server> {
-        let mut server = self
-            .server
-            .take()
-            .filter(|server| server.target == asked.target)?;
+        let shared = &self.session.row.shared;
+        let mut server = self.server.take().filter(|server| {
+            server.target == asked.target
+                && server.user == asked.client.user
+                && server
+                    .reached
+                    .is_some_and(|addr| permits_again(shared, asked, addr))
+        })?;
         let mut byte = [0];
         let mut room = ReadBuf::new(&mut byte);
         let mut cx = Context::from_waker(Waker::noop());

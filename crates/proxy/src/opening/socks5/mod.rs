@@ -164,7 +164,7 @@ async fn ask(session: &Session, stream: &mut Buffered<Stream>) -> Result<(Client
         })
     };
     let (none, password) = take(stream, greeting).await?;
-    let required = policy.requires_user(&client);
+    let required = session.requires_user(&policy, &client);
     if password && (required || !none) {
         say(stream, &[wire::VERSION, wire::METHOD_PASSWORD]).await?;
         let owned = |bytes: &[u8]| {
