@@ -5,11 +5,13 @@
 //! others. Sources of names that only the host knows (nsswitch.conf(5): mDNS, directories) are asked last, so they are not lost.
 
 mod config;
+mod host;
 mod query;
 
 use crate::race::memory::{Candidate, Memory, Way};
 use crate::race::{ATTEMPT_DELAY, decide::MOST_ATTEMPTS, race};
 use config::Files;
+use host::HostResolver;
 use query::Servers;
 use std::future::Future;
 use std::io;
@@ -54,6 +56,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// One for the process, as the threads are.
+static HOST: HostResolver = HostResolver::new();
+
 /// Whom an attempt asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
@@ -92,7 +97,7 @@ impl Names {
                     let server = to.remote.ip();
                     Box::pin(self.servers.ask(way.cloned(), server, config.clone(), host))
                 }
-                Asked::Host => Box::pin(ask_host(host)),
+                Asked::Host => Box::pin(HOST.ask(host)),
             }
         })
         .await;
@@ -144,24 +149,6 @@ fn delay(asked: &Asked) -> Duration {
         Asked::Server(candidate) => candidate.delay,
         Asked::Host => ATTEMPT_DELAY,
     }
-}
-
-/// Asks the host's own resolver (getaddrinfo(3)).
-async fn ask_host(host: &str) -> io::Result<Vec<IpAddr>> {
-    let found = tokio::net::lookup_host((host, 0)).await?;
-    let mut addrs: Vec<IpAddr> = Vec::new();
-    for addr in found.map(|addr| addr.ip()) {
-        if !addrs.contains(&addr) {
-            addrs.push(addr);
-        }
-    }
-    if addrs.is_empty() {
-        return Err(io::Error::new(
-            io::ErrorKind::NotFound,
-            format!("'{host}' has no address"),
-        ));
-    }
-    Ok(addrs)
 }
 
 #[cfg(test)]

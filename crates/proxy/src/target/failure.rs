@@ -39,6 +39,8 @@ pub(crate) fn of_resolving(error: &io::Error) -> Failure {
     }
     match error.kind() {
         io::ErrorKind::TimedOut => Failure::NameTimedOut,
+        // As many names as may be are asked for.
+        io::ErrorKind::ResourceBusy => Failure::NoResources,
         // The host's resolver has no kinds for what it says of a name.
         _ => Failure::NameNotFound,
     }
