@@ -1,5 +1,6 @@
 //! What of a message's head is passed on: hop-by-hop fields end here (RFC 9110 section 7.6.1), and what a proxy adds is added. Pure.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use super::framing::Body;
@@ -153,7 +154,10 @@ pub fn request(head: &RequestHead<'_>, to: &Absolute, body: Body, add: Additions
         }
     };
     if let Some((name, own)) = told {
-        let before: Vec<&[u8]> = list(&head.fields, name).collect();
+        let is_open = |field: &Field<'_>| name == "Forwarded" && has_open_quotes(field.value);
+        let sound = head.fields.iter().filter(|field| !is_open(field));
+        let sound: Vec<Field<'_>> = sound.copied().collect();
+        let before: Vec<&[u8]> = list(&sound, name).collect();
         let all = [&before[..], &[own.as_bytes()]].concat().join(&b", "[..]);
         line(&mut out, &[name.as_bytes(), b": ", &all]);
     }
@@ -174,6 +178,20 @@ pub fn request(head: &RequestHead<'_>, to: &Absolute, body: Body, add: Additions
     }
     out.extend(b"\r\n");
     out
+}
+
+/// Whether a quoted string does not end (RFC 9110 section 5.6.4): what is appended would be a part of it.
+fn has_open_quotes(value: &[u8]) -> bool {
+    let (mut quoted, mut escaped) = (false, false);
+    for &byte in value {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            _ => {}
+        }
+    }
+    quoted
 }
 
 /// How an answer goes to the client.
@@ -243,12 +261,19 @@ pub fn trailers(fields: &[Field<'_>]) -> Vec<u8> {
     out
 }
 
-/// Fields that go on to the next hop.
+/// Fields that go on to the next hop. The work grows with the bytes of the head alone, however many members `Connection` has.
 fn passed_on<'a>(fields: &'a [Field<'a>]) -> impl Iterator<Item = &'a Field<'a>> {
-    let ends_here = |field: &Field<'_>| {
-        NOT_PASSED_ON.iter().any(|name| field.is(name)) || lists(fields, "connection", field.name)
-    };
-    fields.iter().filter(move |field| !ends_here(field))
+    let lower = |name: &[u8]| name.to_ascii_lowercase();
+    let names = fields.iter().map(|field| lower(field.name.as_bytes()));
+    let mut ends_here: HashMap<Vec<u8>, bool> = names.map(|name| (name, false)).collect();
+    let named = NOT_PASSED_ON.iter().map(|name| name.as_bytes());
+    for name in named.chain(list(fields, "connection")) {
+        if let Some(ends) = ends_here.get_mut(&lower(name)) {
+            *ends = true;
+        }
+    }
+    let goes_on = move |field: &&Field<'_>| !ends_here[&lower(field.name.as_bytes())];
+    fields.iter().filter(goes_on)
 }
 
 fn framing(out: &mut Vec<u8>, body: Body) {
@@ -298,6 +323,16 @@ mod tests {
             "GET /b?c HTTP/1.1\r\nHost: a:8080\r\nVia: 1.0 other\r\nX: y\r\nVia: 1.1 p\r\nContent-Length: 3\r\n\
              Connection: TE\r\nTE: trailers\r\n\r\n"
         );
+    }
+
+    /// Each of 450 fields was looked for among all members: 200 million comparisons.
+    #[test]
+    fn a_long_list_of_connection_options_costs_no_more_than_its_length() {
+        let fields = "b:\r\n".repeat(450) + "Connection: " + &"a,".repeat(450_000) + "\r\n";
+        let began = std::time::Instant::now();
+        let text = passed(ForwardedHeader::Off, "http://a/", &fields, Body::None);
+        assert!(began.elapsed() < std::time::Duration::from_secs(4));
+        assert!(text.contains("\r\nb: \r\n"), "they are not named");
     }
 
     #[test]
@@ -363,6 +398,12 @@ mod tests {
             text.contains("\r\nForwarded: for=x, for=\"[2001:db8::1]\";proto=http\r\n"),
             "{text}"
         );
+        for open in ["for=\"x", "for=\"x\\\"", "\""] {
+            let fields = format!("Forwarded: {open}\r\nForwarded: for=\"[::1]\"\r\n");
+            let text = passed(ForwardedHeader::Forwarded, "http://a/", &fields, Body::None);
+            let wanted = "\r\nForwarded: for=\"[::1]\", for=\"[2001:db8::1]\";proto=http\r\n";
+            assert!(text.contains(wanted), "{text}");
+        }
     }
 
     #[test]
