@@ -39,6 +39,7 @@ impl Special {
     pub fn of(addr: IpAddr, is_own: impl FnOnce(IpAddr) -> bool) -> Option<Self> {
         let addr = unwrapped(addr);
         let known = match addr {
+            _ if METADATA.contains(&addr) => Some(Special::LinkLocal),
             IpAddr::V4(v4) => of_v4(v4),
             IpAddr::V6(v6) => of_v6(v6),
         };
@@ -52,22 +53,34 @@ impl fmt::Display for Special {
     }
 }
 
-/// The IPv4 address of a mapped one (::ffff:0:0/96), a compatible one (::/96, but for :: and ::1), and of one that a NAT64 with
-/// the well-known prefix translates (RFC 6052).
-fn unwrapped(addr: IpAddr) -> IpAddr {
+/// The IPv4 address to which an IPv6 address leads: of a mapped one (::ffff:0:0/96), a compatible one (::/96, but for :: and ::1),
+/// of one that a translator or NAT64 makes IPv4 of (::ffff:0:0:0/96 of RFC 2765, 64:ff9b::/96 of RFC 6052, 64:ff9b:1::/48 of RFC
+/// 8215 with the address at its end), and of the tunnels 6to4 (2002::/16, RFC 3056) and Teredo (2001::/32, RFC 4380: the
+/// client's, inverted).
+pub(crate) fn unwrapped(addr: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = addr else { return addr };
     let [a, b, c, d, e, f, g, h] = v6.segments();
-    let inner = match [a, b, c, d, e, f] {
-        [0, 0, 0, 0, 0, 0] if g != 0 || h > 1 => true,
-        [0, 0, 0, 0, 0, 0xffff] | [0x64, 0xff9b, 0, 0, 0, 0] => true,
-        _ => false,
+    let (high, low) = match [a, b, c, d, e, f] {
+        [0, 0, 0, 0, 0, 0] if g != 0 || h > 1 => (g, h),
+        [0, 0, 0, 0, 0, 0xffff]
+        | [0, 0, 0, 0, 0xffff, 0]
+        | [0x64, 0xff9b, 0, 0, 0, 0]
+        | [0x64, 0xff9b, 1, ..] => (g, h),
+        [0x2002, high, low, ..] => (high, low),
+        [0x2001, 0, ..] => (!g, !h),
+        _ => return addr,
     };
-    if !inner {
-        return addr;
-    }
-    let ([w, x], [y, z]) = (g.to_be_bytes(), h.to_be_bytes());
+    let ([w, x], [y, z]) = (high.to_be_bytes(), low.to_be_bytes());
     Ipv4Addr::new(w, x, y, z).into()
 }
+
+/// Where clouds have their metadata services besides the link-local addresses: Alibaba, Azure, Amazon and Google.
+const METADATA: [IpAddr; 4] = [
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
+];
 
 fn of_v4(addr: Ipv4Addr) -> Option<Special> {
     match addr.octets() {
@@ -121,6 +134,15 @@ mod tests {
             ("192.0.2.1", None),
             ("10.0.0.1", None),
             ("64:ff9b::c000:201", None),
+            ("64:ff9b:1::7f00:1", Some(Special::Loopback)),
+            ("64:ff9b:1:fffe::a9fe:a9fe", Some(Special::LinkLocal)),
+            ("::ffff:0:127.0.0.1", Some(Special::Loopback)),
+            ("2002:7f00:1::1", Some(Special::Loopback)),
+            ("2002:c000:209::9", Some(Special::Own)),
+            ("2002:c000:201::1", None),
+            ("2001:0:c000:201::80ff:fffe", Some(Special::Loopback)),
+            ("fd00:ec2::254", Some(Special::LinkLocal)),
+            ("168.63.129.16", Some(Special::LinkLocal)),
             ("2001:db8::1", None),
         ] {
             let addr = text.parse().expect("literal");

@@ -15,7 +15,7 @@ use std::str::FromStr;
 use ipnet::IpNet;
 use serde::{Serialize, Serializer};
 
-use crate::target::guard::Special;
+use crate::target::guard::{Special, unwrapped};
 
 /// The port of HTTPS: where CONNECT may go without a rule that names ports.
 const HTTPS: u16 = 443;
@@ -51,6 +51,11 @@ impl Network {
     #[must_use]
     pub fn contains(&self, addr: IpAddr) -> bool {
         self.0.contains(&addr.to_canonical())
+    }
+
+    /// Whether an address leads into it, as one of a NAT64 does into the network that is behind the translator.
+    fn leads_into(&self, addr: IpAddr) -> bool {
+        self.contains(addr) || self.contains(unwrapped(addr))
     }
 
     /// Whether it is all of IPv4 or IPv6: then no particular address is named.
@@ -326,7 +331,7 @@ impl Pattern {
                 let rest = name.strip_suffix(wanted.as_str());
                 rest.is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
             }),
-            (Self::Network(network), Some(addr)) if network.contains(addr) => {
+            (Self::Network(network), Some(addr)) if network.leads_into(addr) => {
                 return match network.is_everything() {
                     true => Match::Yes,
                     false => Match::Named,
