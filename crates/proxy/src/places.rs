@@ -8,22 +8,25 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A client as limits see it: an IPv4 address, or of IPv6 the /64 that one subscriber has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Client(IpAddr);
+pub(crate) struct Client(IpAddr);
 
 impl Client {
     /// `None` for the loopback: all programs of the host share these addresses.
     fn of(peer: SocketAddr) -> Option<Self> {
         let ip = peer.ip().to_canonical();
-        if ip.is_loopback() {
-            return None;
-        }
-        Some(Self(match ip {
+        (!ip.is_loopback()).then(|| Self::at(ip))
+    }
+
+    /// The client at an address, programs of the host included.
+    pub(crate) fn at(ip: IpAddr) -> Self {
+        let ip = ip.to_canonical();
+        Self(match ip {
             IpAddr::V4(_) => ip,
             IpAddr::V6(v6) => {
                 let [a, b, c, d, ..] = v6.segments();
                 Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
             }
-        }))
+        })
     }
 }
 

@@ -15,45 +15,21 @@ use tokio::time::Instant;
 use crate::serve::PathBytes;
 use crate::stream::{Leg, Stream};
 
+mod buffers;
 mod course;
 #[cfg(test)]
 mod orders;
 
+pub use buffers::{BUFFER, release_buffers};
+pub(crate) use buffers::{Buffer, take_buffer, take_large_buffer};
 use course::{Course, Event, Farewell, Progress, Side, Stage, Step, farewell};
-
-/// Buffer of each direction, in bytes. At 8 Gbit/s that is a quarter of a millisecond.
-pub const BUFFER: usize = 256 * 1024;
-
-/// Buffers that wait to be used again, four megabytes in all; what is beyond that goes back to the system.
-const SHELF: usize = 16;
 
 /// Turns of one direction before the others of this thread have theirs.
 const TURNS: usize = 32;
 
-/// Buffers that no direction holds now. A direction holds one only as long as there are bytes in it, so a thousand quiet
-/// connections cost no more than one.
-static FREE: Mutex<Vec<Box<[u8]>>> = Mutex::new(Vec::new());
-
-pub(crate) fn take_buffer() -> Box<[u8]> {
-    let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
-    free.unwrap_or_else(|| vec![0; BUFFER].into_boxed_slice())
-}
-
-pub(crate) fn put_buffer(buffer: Box<[u8]>) {
-    let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-    if free.len() < SHELF {
-        free.push(buffer);
-    }
-}
-
-/// Frees the buffers that wait to be used again.
-pub fn release_buffers() {
-    *FREE.lock().unwrap_or_else(PoisonError::into_inner) = Vec::new();
-}
-
 /// Bytes on their way from one stream to the other.
 struct Held {
-    bytes: Box<[u8]>,
+    bytes: Buffer,
     written: usize,
     filled: usize,
 }
@@ -114,7 +90,10 @@ impl<'a> Direction<'a> {
                     }
                 },
                 Step::Shut => match ready!(Pin::new(&mut *to).poll_shutdown(cx)) {
-                    Ok(()) => state.course.note(side.other(), Event::Shut),
+                    Ok(()) => {
+                        self.unflushed = false;
+                        state.course.note(side.other(), Event::Shut);
+                    }
                     // A socket that is over cannot be shut, and a read tells why it is over.
                     Err(error) => {
                         let event = Event::Refused {
@@ -125,19 +104,21 @@ impl<'a> Direction<'a> {
                     }
                 },
                 Step::Rest => {
-                    self.put_back();
+                    self.held = None;
+                    // What a TLS session has taken and its socket not yet: no byte comes behind it that would push it on.
+                    if self.unflushed {
+                        let flushed = ready!(Pin::new(&mut *to).poll_flush(cx));
+                        self.unflushed = false;
+                        if let Err(error) = flushed {
+                            state.refused(side.other(), to, error);
+                        }
+                    }
                     return Poll::Ready(());
                 }
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
-    }
-
-    fn put_back(&mut self) {
-        if let Some(held) = self.held.take() {
-            put_buffer(held.bytes);
-        }
     }
 
     /// Writes what is held.
@@ -172,8 +153,6 @@ impl<'a> Direction<'a> {
                 written: 0,
                 filled,
             });
-        } else {
-            put_buffer(bytes);
         }
         result.map_ok(|()| filled)
     }
@@ -323,10 +302,16 @@ pub(crate) async fn carry<A: Leg, B: Leg>(a: A, b: B, terms: Terms<'_>) -> io::R
             } => (left, settled, in_order, ended),
         };
         let ending = ending.get_or_insert_with(Ending::new);
-        let (unacknowledged, taken, said) = match left {
-            Side::First => (a.unacknowledged(), back.carried, forth.read),
-            Side::Second => (b.unacknowledged(), forth.carried, back.read),
+        let (unacknowledged, taken, said, unflushed) = match left {
+            Side::First => (a.unacknowledged(), back.carried, forth.read, back.unflushed),
+            Side::Second => (
+                b.unacknowledged(),
+                forth.carried,
+                back.read,
+                forth.unflushed,
+            ),
         };
+        let settled = settled && !unflushed;
         let how = |progress| farewell(settled, in_order, ended, progress);
         let unacknowledged = unacknowledged.unwrap_or(0);
         match ready!(ending.poll(cx, settled, unacknowledged, taken, said, how)) {
@@ -691,7 +676,7 @@ mod tests {
     #[tokio::test]
     async fn quiet_relays_hold_no_buffers() {
         let (mut clients, mut tasks, mut servers) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..SHELF + 4 {
+        for _ in 0..20 {
             let ((client, a), (b, server)) = (pair().await, pair().await);
             tasks.push(tokio::spawn(relay(Stream::Host(a), Stream::Host(b))));
             clients.push(client);
@@ -702,8 +687,8 @@ mod tests {
             server.read_exact(&mut [0; 5]).await.expect("carried");
         }
         // All of them wait now; what they used is on the shelf, and it was the same buffer again and again.
-        let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).len();
-        assert!((1..=SHELF).contains(&free), "{free}");
+        let free = buffers::waiting();
+        assert!((1..=16).contains(&free), "{free}");
         drop(clients);
         drop(servers);
         for task in tasks {

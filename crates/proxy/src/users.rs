@@ -163,6 +163,13 @@ impl Users {
         self.users.keys().map(AsRef::as_ref)
     }
 
+    /// Whether the password is known to be this user's, as it was right before. False says nothing.
+    #[must_use]
+    pub fn knows(&self, name: &str, password: &[u8]) -> bool {
+        let short = name.len() <= LONGEST && password.len() <= LONGEST;
+        short && lock(&self.known).contains(&self.digest(name, password))
+    }
+
     /// Whether the password is this user's. Blocks for as long as a hash takes.
     #[must_use]
     pub fn authenticate(&self, name: &str, password: &[u8]) -> bool {

@@ -12,10 +12,12 @@ use crate::endpoint::Endpoint;
 use crate::opening::proxy_protocol;
 use crate::request::{Request, Target, Way};
 use crate::seldom::Others;
+use crate::serve::Refusal;
 use crate::serve::row::PAUSE;
 use crate::serve::session::Session;
 use crate::serve::totals::Outcome;
 use crate::stream::{Leg, Stream};
+use crate::target::connect::leads_to_us;
 use crate::target::failure::{is_out_of_files, of_connecting, of_resolving};
 
 /// How long a connection is waited with for the first bytes that could go along with its SYN: whoever speaks first has
@@ -52,6 +54,17 @@ pub(crate) async fn serve(
         client: session.nobody(),
         way: Way::Fixed,
     };
+    if leads_to_us(&session.row.shared, to).await {
+        session.refused(Some(&request), Refusal::Loop);
+        if let Some(more) = session.row.not_reached.due(Instant::now()) {
+            warn!(
+                "{to} is one of our own listeners: name the server behind it{}",
+                Others(more)
+            );
+        }
+        stream.abort();
+        return Outcome::Refused;
+    }
     let far = match reach(session, to, &early).await {
         Ok(far) => far,
         Err(Error { what, source }) => {

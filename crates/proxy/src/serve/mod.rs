@@ -1,6 +1,7 @@
 //! Many listeners in one process: each is a row of opening, inside socket kind and outside socket kind.
 
 pub mod observer;
+mod passwords;
 pub mod policy;
 pub(crate) mod row;
 mod server;

@@ -28,6 +28,8 @@ pub enum Refusal {
     UserMissing,
     /// User or password was wrong.
     UserWrong,
+    /// Too many passwords of its were wrong lately, or too many wait to be looked at.
+    UserBusy,
     /// The rules say no.
     Rule,
     /// CONNECT to a port that is not allowed.
@@ -46,7 +48,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every reason.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Malformed,
         Self::Ambiguous,
         Self::HeaderTooLarge,
@@ -56,6 +58,7 @@ impl Refusal {
         Self::BadTarget,
         Self::UserMissing,
         Self::UserWrong,
+        Self::UserBusy,
         Self::Rule,
         Self::Port,
         Self::Address,
@@ -78,6 +81,7 @@ impl Refusal {
             Self::BadTarget => "bad_target",
             Self::UserMissing => "user_missing",
             Self::UserWrong => "user_wrong",
+            Self::UserBusy => "user_busy",
             Self::Rule => "rule",
             Self::Port => "port",
             Self::Address => "address",

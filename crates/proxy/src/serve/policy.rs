@@ -75,6 +75,13 @@ impl Policy {
         users.is_some_and(|users| users.authenticate(user, password))
     }
 
+    /// Whether the password is known to be that of this user of a listener. At once; false says nothing.
+    #[must_use]
+    pub fn knows(&self, listener: &str, user: &str, password: &[u8]) -> bool {
+        let users = self.users.get(listener);
+        users.is_some_and(|users| users.knows(user, password))
+    }
+
     /// Whether a request may go on to have its target's name resolved. Not asked for [`Way::Fixed`].
     #[must_use]
     pub fn permits(&self, request: &Request) -> Verdict {

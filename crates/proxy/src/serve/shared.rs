@@ -1,21 +1,24 @@
 //! What all listeners of one process share.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use tokio::sync::Semaphore;
-use tracing::warn;
 
+use crate::places::{Place, Places};
 use crate::request::Client;
-use crate::serve::{Observer, Policy};
+use crate::serve::passwords::{Checked, Checks};
+use crate::serve::{Observer, Policy, Refusal};
 use crate::sockets::Sockets;
 
 /// Descriptors that connections leave to everything else (the resolver, paths that come, the control socket): a quarter of the
 /// limit of open files, at most so many.
 const FILES_LEFT: u64 = 64;
 
-/// Passwords that are checked at one time: each takes a processor for a while, and some memory.
-const CHECKS: usize = 2;
+/// Targets that are being reached at one time, their names looked up included, and those of one client.
+const MOST_OPENING: usize = 2048;
+const MOST_OPENING_PER_CLIENT: usize = 512;
 
 /// What all listeners of one process share.
 pub(crate) struct Shared {
@@ -26,9 +29,11 @@ pub(crate) struct Shared {
     /// Our name in `Via`: no other process has it.
     pub(crate) pseudonym: Arc<str>,
     policy: RwLock<Arc<Policy>>,
-    /// Ports on which we listen, and how often.
-    ports: Mutex<BTreeMap<u16, usize>>,
-    checks: Semaphore,
+    /// Where we listen, and how often.
+    ports: Mutex<BTreeMap<SocketAddr, usize>>,
+    checks: Arc<Checks>,
+    /// Targets that are being reached.
+    opening: Arc<Places>,
 }
 
 impl Shared {
@@ -45,7 +50,8 @@ impl Shared {
             pseudonym: pseudonym().into(),
             policy: RwLock::new(policy),
             ports: Mutex::default(),
-            checks: Semaphore::new(CHECKS),
+            checks: Arc::default(),
+            opening: Places::new(MOST_OPENING, MOST_OPENING_PER_CLIENT),
         }
     }
 
@@ -59,47 +65,63 @@ impl Shared {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
     }
 
-    /// Whether one of our listeners has this port.
-    pub(crate) fn listens_on(&self, port: u16) -> bool {
-        self.ports().contains_key(&port)
+    /// A place among the targets that are being reached, for one that a client has named.
+    pub(crate) fn opens(&self, client: &Client) -> Option<Place> {
+        let reserved = self.opening.try_reserve()?;
+        self.opening.give(reserved, Some(client.address))
     }
 
-    fn ports(&self) -> MutexGuard<'_, BTreeMap<u16, usize>> {
+    /// Whether one of our listeners has this port.
+    pub(crate) fn listens_on(&self, port: u16) -> bool {
+        self.ports().keys().any(|at| at.port() == port)
+    }
+
+    /// Whether one of our listeners is reached at this address, which is `of_this_host` or not.
+    pub(crate) fn listens_at(&self, addr: SocketAddr, of_this_host: bool) -> bool {
+        let ip = addr.ip().to_canonical();
+        let takes = |at: &SocketAddr| {
+            let on = at.ip().to_canonical();
+            on == ip || ((on.is_unspecified() || ip.is_unspecified()) && of_this_host)
+        };
+        let ports = self.ports();
+        let mut same_port = ports.keys().filter(|at| at.port() == addr.port());
+        same_port.any(takes)
+    }
+
+    fn ports(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, usize>> {
         self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the password is that of this user of the client's listener. A few are looked at at one time, on threads that may block.
+    /// Whether the password is that of this user of the client's listener; why not, otherwise.
     pub(crate) async fn authenticate(
         &self,
         policy: &Arc<Policy>,
         client: &Client,
         user: &str,
         password: &[u8],
-    ) -> bool {
-        // The semaphore is never closed.
-        let Ok(_turn) = self.checks.acquire().await else {
-            return false;
-        };
-        let (policy, user, password) = (Arc::clone(policy), user.to_owned(), password.to_vec());
+    ) -> Result<(), Refusal> {
+        let known = || policy.knows(&client.listener, user, password);
         let listener = Arc::clone(&client.listener);
-        let check = move || policy.authenticate(&listener, &user, &password);
-        match tokio::task::spawn_blocking(check).await {
-            Ok(right) => right,
-            Err(error) => {
-                warn!(%error, "a password could not be checked");
-                false
-            }
+        let owned = (Arc::clone(policy), user.to_owned(), password.to_vec());
+        let check = move || {
+            let (policy, user, password) = owned;
+            policy.authenticate(&listener, &user, &password)
+        };
+        match self.checks.ask(client.address.ip(), known, check).await {
+            Checked::Right => Ok(()),
+            Checked::Wrong => Err(Refusal::UserWrong),
+            Checked::TooMany => Err(Refusal::UserBusy),
         }
     }
 }
 
-/// A port on which we listen, as long as this is held.
-pub(crate) struct Port(Arc<Shared>, u16);
+/// Where we listen, as long as this is held.
+pub(crate) struct Port(Arc<Shared>, SocketAddr);
 
 impl Port {
-    pub(crate) fn note(shared: &Arc<Shared>, port: u16) -> Self {
-        *shared.ports().entry(port).or_default() += 1;
-        Self(Arc::clone(shared), port)
+    pub(crate) fn note(shared: &Arc<Shared>, at: SocketAddr) -> Self {
+        *shared.ports().entry(at).or_default() += 1;
+        Self(Arc::clone(shared), at)
     }
 }
 

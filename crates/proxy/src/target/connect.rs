@@ -1,5 +1,6 @@
 //! From a request to a stream: what policy says of the target, its addresses, what policy says of those, and the first that answers.
 
+use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
-use crate::endpoint::Proto;
+use crate::endpoint::{Endpoint, Proto};
 use crate::request::{Request, Target};
 use crate::seldom::{Others, Seldom};
 use crate::serve::policy::{Policy, Verdict};
@@ -20,6 +21,9 @@ use crate::target::guard::Special;
 
 /// Addresses that are tried in one race: with each path of our stack an attempt is made, and a race has a bounded number of them.
 const AT_ONCE: usize = 4;
+
+/// Addresses of one name that are judged.
+const MOST_LOOKED_AT: usize = 256;
 
 /// Addresses of one name that are tried.
 const MOST_ADDRESSES: usize = 64;
@@ -51,6 +55,10 @@ pub(crate) async fn reach(
     outside: Proto,
     early: &[u8],
 ) -> Result<Stream, Unreached> {
+    let Some(_place) = shared.opens(&request.client) else {
+        let error = io::Error::other("as many targets as may be are being reached");
+        return Err(Unreached::Failed(Failure::NoResources, error));
+    };
     let addrs = addresses(shared, request, outside).await?;
     let stream = connect(shared, outside, &addrs, early).await;
     stream.map_err(Unreached::connecting)
@@ -137,7 +145,9 @@ pub(crate) async fn addresses(
             let limit = Instant::now() + shared.sockets.connect_timeout;
             let lookup = shared.sockets.lookup(outside, host);
             match timeout_at(limit, lookup).await {
+                // Each is looked at; a hostile answer has thousands.
                 Ok(Ok(found)) => in_turn(found)
+                    .take(MOST_LOOKED_AT)
                     .map(|addr| SocketAddr::new(addr, *port))
                     .collect(),
                 Ok(Err(error)) => {
@@ -196,6 +206,26 @@ fn permits_address(
     }
 }
 
+/// Whether a connection to an endpoint would come back to one of our listeners. A name is looked up only if its port is one of ours.
+pub(crate) async fn leads_to_us(shared: &Shared, to: &Endpoint) -> bool {
+    let (host, port) = (to.at.host(), to.at.port());
+    if !shared.listens_on(port) {
+        return false;
+    }
+    let lookup = shared.sockets.lookup(to.proto, host);
+    // Whoever connects then finds the same, and tells that nothing is found.
+    let found = timeout_at(Instant::now() + shared.sockets.connect_timeout, lookup).await;
+    let found = found.map_or(Vec::new(), Result::unwrap_or_default);
+    found.into_iter().map(|ip| ip.to_canonical()).any(|ip| {
+        let special = Special::of(ip, |ip| is_own(shared, ip));
+        let is_here = matches!(
+            special,
+            Some(Special::Loopback | Special::Unspecified | Special::Own)
+        );
+        shared.listens_at(SocketAddr::new(ip, port), is_here)
+    })
+}
+
 /// Whether an address is one of this host, or of our stack.
 fn is_own(shared: &Shared, addr: IpAddr) -> bool {
     let ours = shared.sockets.stack.as_ref();
@@ -205,28 +235,34 @@ fn is_own(shared: &Shared, addr: IpAddr) -> bool {
     match manypath_io::netlink::is_of_host(addr) {
         Ok(own) => own,
         // Where the kernel cannot be asked: a socket can be bound to the host's own addresses only.
-        Err(_) => UdpSocket::bind((addr, 0)).is_ok(),
+        Err(_) => may_be_bound(UdpSocket::bind((addr, 0))),
+    }
+}
+
+/// Whether a socket that was to be bound to an address says that it may be one of this host. Without a descriptor, for example,
+/// it says nothing, and what is not known is not allowed.
+fn may_be_bound(bound: io::Result<UdpSocket>) -> bool {
+    match bound {
+        Ok(_) => true,
+        Err(error) => error.kind() != io::ErrorKind::AddrNotAvailable,
     }
 }
 
 /// Families in turn, beginning with that of the first address (RFC 8305 section 4), each address once.
 fn in_turn(found: Vec<IpAddr>) -> impl Iterator<Item = IpAddr> {
-    let first_is_v4 = found.first().is_some_and(IpAddr::is_ipv4);
-    let (one, other): (Vec<IpAddr>, Vec<IpAddr>) = found
-        .into_iter()
-        .partition(|addr| addr.is_ipv4() == first_is_v4);
+    let first = found.first().map(IpAddr::to_canonical);
+    let first_is_v4 = first.is_some_and(|addr| addr.is_ipv4());
+    let found = found.into_iter().map(|addr| addr.to_canonical());
+    let (one, other): (Vec<IpAddr>, Vec<IpAddr>) =
+        found.partition(|addr| addr.is_ipv4() == first_is_v4);
     let (mut one, mut other) = (one.into_iter(), other.into_iter());
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     std::iter::from_fn(move || match (one.next(), other.next()) {
         (None, None) => None,
         (a, b) => Some([a, b].into_iter().flatten()),
     })
     .flatten()
-    .filter(move |addr| {
-        let new = !seen.contains(addr);
-        seen.push(*addr);
-        new
-    })
+    .filter(move |addr| seen.insert(*addr))
 }
 
 #[cfg(test)]
@@ -257,6 +293,22 @@ mod tests {
         let none = connect(&shared, Proto::Tcp, &addrs[..46], b"").await;
         let error = none.expect_err("none lives");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn an_ipv4_address_in_an_ipv6_answer_is_one() {
+        let found = ["::ffff:192.0.2.1", "fd00::1", "192.0.2.1"];
+        let found = found.map(|text| text.parse().expect("literal"));
+        let order: Vec<String> = in_turn(found.into()).map(|a| a.to_string()).collect();
+        assert_eq!(order, ["192.0.2.1", "fd00::1"]);
+    }
+
+    #[test]
+    fn what_cannot_be_asked_for_counts_as_this_host_s() {
+        let failed = |code| Err(io::Error::from_raw_os_error(code));
+        assert!(may_be_bound(UdpSocket::bind("127.0.0.1:0")));
+        assert!(may_be_bound(failed(24)), "no descriptors");
+        assert!(!may_be_bound(failed(99)), "no address of this host");
     }
 
     #[test]

@@ -110,7 +110,7 @@ async fn answers_without_a_body_are_not_waited_for() {
         let text = match head.split(' ').next() {
             Some("HEAD") => "HTTP/1.1 200 OK\r\nContent-Length: 1234\r\n\r\n",
             _ if head.contains("/304") => "HTTP/1.1 304 Not Modified\r\nContent-Length: 99\r\n\r\n",
-            _ => "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n",
+            _ => "HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n",
         };
         text.as_bytes().to_vec()
     })
@@ -188,6 +188,66 @@ async fn a_reset_within_an_answer_without_length_is_a_reset() {
     let (all, end) = proxy.talk(get(origin.at, "/").as_bytes()).await;
     assert!(String::from_utf8_lossy(&all).ends_with("\r\n\r\nabc"));
     assert!(end.is_err(), "it must not look whole");
+}
+
+/// We end, and the answer has not: whoever reads to the end must see that.
+#[tokio::test]
+async fn an_answer_without_length_ends_in_a_reset_when_the_proxy_stops() {
+    let origin = Origin::start(|mut stream| async move {
+        read_head(&mut stream).await;
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nabc").await;
+        let _ = stream.read_u8().await;
+    })
+    .await;
+    let proxy = Proxy::start(OpeningKind::Http).await;
+    let mut client = proxy.connect().await;
+    client
+        .write_all(get(origin.at, "/").as_bytes())
+        .await
+        .expect("open");
+    in_time(read_head(&mut client)).await.expect("an answer");
+    in_time(client.read_exact(&mut [0; 3])).await.expect("abc");
+    proxy.stop().await;
+    in_time(client.read(&mut [0]))
+        .await
+        .expect_err("it must not look whole");
+}
+
+#[tokio::test]
+async fn a_client_that_takes_no_refusals_is_not_waited_for() {
+    let change = |spec: &mut manypath_proxy::serve::ListenerSpec| {
+        spec.bounds.header_time = Duration::from_millis(300);
+    };
+    let proxy = Proxy::with(OpeningKind::Http, Policy::permissive(), change).await;
+    let mut client = proxy.connect().await;
+    let words = "GET https://a.test/ HTTP/1.1\r\n\r\n".repeat(1000);
+    // It never reads, and asks until the proxy does not read either, or has ended it.
+    let asking = async { while client.write_all(words.as_bytes()).await.is_ok() {} };
+    in_time(asking).await;
+    proxy.reports.closed(1).await;
+}
+
+/// The chunks of an answer that can have none come a moment later than its head.
+#[tokio::test]
+async fn a_server_that_announces_a_body_where_none_may_be_is_not_used_again() {
+    for stray in [
+        "204 No Content\r\nTransfer-Encoding: chunked",
+        "204 No\r\nContent-Length: 5",
+        "304 Not Modified\r\nTransfer-Encoding: chunked",
+    ] {
+        let head = format!("HTTP/1.1 {stray}\r\n\r\n");
+        let origin = Origin::answering(move |_| head.clone().into_bytes()).await;
+        let proxy = Proxy::start(OpeningKind::Http).await;
+        let mut client = proxy.connect().await;
+        for _ in 0..2 {
+            client
+                .write_all(get(origin.at, "/").as_bytes())
+                .await
+                .expect("open");
+            in_time(read_head(&mut client)).await.expect("an answer");
+        }
+        assert_eq!(origin.connections(), 2, "{stray}");
+    }
 }
 
 #[tokio::test]

@@ -115,3 +115,24 @@ async fn a_rule_that_is_new_holds_for_the_next_request_of_a_connection() {
         .expect("loopback");
     assert_eq!(asks(&mut client, origin.at, None).await, 403);
 }
+
+/// Every connection would be followed by one more, until none is left.
+#[tokio::test]
+async fn a_fixed_target_that_is_the_listener_itself_is_refused() {
+    use crate::support::Proxy;
+    use manypath_proxy::serve::Refusal;
+
+    for host in ["127.0.0.1", "localhost"] {
+        let free = crate::support::nobody().await;
+        let to = format!("{host}:{}", free.port());
+        let opening = OpeningKind::Fixed(format!("tcp:{to}").parse().expect("an endpoint"));
+        let proxy = Proxy::with(opening, Policy::permissive(), |spec| {
+            spec.on = format!("tcp:{free}").parse().expect("an endpoint");
+        })
+        .await;
+        let (_, end) = proxy.talk(b"x").await;
+        end.expect_err("a reset");
+        proxy.reports.closed(1).await;
+        assert_eq!(proxy.reports.refusals(), [Refusal::Loop]);
+    }
+}

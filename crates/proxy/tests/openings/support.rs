@@ -80,7 +80,7 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 pub(crate) struct Proxy {
     pub(crate) at: SocketAddr,
     pub(crate) reports: Arc<Reports>,
-    _server: Server,
+    server: Server,
 }
 
 impl Proxy {
@@ -106,8 +106,13 @@ impl Proxy {
         Self {
             at: server.listeners()[0].address,
             reports,
-            _server: server,
+            server,
         }
+    }
+
+    /// Ends it.
+    pub(crate) async fn stop(self) {
+        self.server.stop().await;
     }
 
     pub(crate) async fn connect(&self) -> TcpStream {

@@ -44,6 +44,11 @@ impl Answer {
                 "http_request_denied",
                 "the proxy wants a user and a password",
             ),
+            Refusal::UserBusy => answer(
+                429,
+                "http_request_denied",
+                "too many passwords were wrong or wait: ask again in a while",
+            ),
             Refusal::Rule | Refusal::Port => {
                 answer(403, "http_request_denied", "the proxy's rules forbid this")
             }
@@ -105,6 +110,7 @@ impl Answer {
         let reason = reason(status);
         let ask = match status {
             407 => "Proxy-Authenticate: Basic realm=\"manypath\", charset=\"UTF-8\"\r\n",
+            429 => "Retry-After: 5\r\n",
             _ => "",
         };
         let end = if close { "Connection: close\r\n" } else { "" };
@@ -128,6 +134,7 @@ fn reason(status: u16) -> &'static str {
         407 => "Proxy Authentication Required",
         408 => "Request Timeout",
         414 => "URI Too Long",
+        429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
         501 => "Not Implemented",
         502 => "Bad Gateway",

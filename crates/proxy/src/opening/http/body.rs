@@ -4,7 +4,6 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
@@ -13,7 +12,7 @@ use super::fields;
 use super::framing::Body;
 use super::head::parse_trailers;
 use crate::buffered::Buffered;
-use crate::relay::{put_buffer, take_buffer};
+use crate::relay::{BUFFER, Buffer, take_buffer};
 
 /// Why a body did not get across.
 #[derive(Debug)]
@@ -70,13 +69,27 @@ enum Left {
     Chunks { decoder: Decoder, decode: bool },
 }
 
+/// What is read behind a request while its answer is on its way.
+pub(super) const AHEAD: usize = 16 * 1024;
+
+/// Bytes that are read at one time of who may send more than the body, which would have to be kept.
+fn at_once(left: &Left, kept_back: bool) -> usize {
+    match left {
+        Left::UntilClose => BUFFER,
+        _ if !kept_back => BUFFER,
+        Left::Length(n) => usize::try_from(*n).unwrap_or(BUFFER).saturating_add(AHEAD),
+        Left::Chunks { .. } => 2 * AHEAD,
+    }
+}
+
 /// Copies a body. With `decode` the reader gets the payload of chunks alone, for HTTP/1.0. Trailers have `most_trailers` bytes
-/// at most.
+/// at most. `kept_back`: what comes behind the body is kept, so little of it is read.
 pub(super) async fn copy<R, W>(
     from: &mut Buffered<R>,
     to: &mut W,
     body: Body,
     decode: bool,
+    kept_back: bool,
     most_trailers: usize,
     meter: Meter<'_>,
 ) -> Result<(), BodyError>
@@ -95,7 +108,8 @@ where
     };
     loop {
         let (used, done) = if from.bytes().is_empty() {
-            let Some((buffer, n)) = read(from).await.map_err(|_| BodyError::From)? else {
+            let most = at_once(&left, kept_back);
+            let Some((buffer, n)) = read(from, most).await.map_err(|_| BodyError::From)? else {
                 return match left {
                     Left::UntilClose => Ok(()),
                     Left::Length(_) | Left::Chunks { .. } => Err(BodyError::From),
@@ -105,7 +119,6 @@ where
             if let Ok((used, _)) = passed {
                 from.unread(&buffer[used..n]);
             }
-            put_buffer(buffer);
             (0, passed?.1)
         } else {
             pass(&mut left, from.bytes(), to, meter).await?
@@ -120,17 +133,15 @@ where
 /// Reads into a buffer that is held only while there is something in it; `None` at the end.
 async fn read<R: AsyncRead + Unpin>(
     from: &mut Buffered<R>,
-) -> io::Result<Option<(Box<[u8]>, usize)>> {
+    most: usize,
+) -> io::Result<Option<(Buffer, usize)>> {
     poll_fn(|cx| {
         let mut buffer = take_buffer();
-        let mut room = ReadBuf::new(&mut buffer);
+        let most = most.min(buffer.len());
+        let mut room = ReadBuf::new(&mut buffer[..most]);
         let result = Pin::new(&mut *from).poll_read(cx, &mut room);
         let n = room.filled().len();
-        match result {
-            Poll::Ready(Ok(())) if n > 0 => return Poll::Ready(Ok(Some((buffer, n)))),
-            _ => put_buffer(buffer),
-        }
-        result.map_ok(|()| None)
+        result.map_ok(|()| (n > 0).then_some((buffer, n)))
     })
     .await
 }
@@ -218,7 +229,7 @@ mod tests {
             own: &own,
             sum: &sum,
         };
-        let result = copy(&mut from, &mut out, body, decode, 100, meter).await;
+        let result = copy(&mut from, &mut out, body, decode, true, 100, meter).await;
         drop(out);
         let (mut got, mut rest) = (Vec::new(), Vec::new());
         end.read_to_end(&mut got).await.expect("in memory");

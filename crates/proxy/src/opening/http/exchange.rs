@@ -10,16 +10,15 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 
-use super::body::{BodyError, Meter, copy, send};
+use super::body::{AHEAD, BodyError, Meter, copy, send};
 use super::fields::{Manner, response};
-use super::framing::{Body, of_response};
+use super::framing::{Body, length, of_response};
 use super::halves::{Halves, NoHead, read_head};
 use super::head::{lists, parse_response};
+use super::split::WriteHalf;
 use crate::buffered::Buffered;
 use crate::serve::{Bounds, Totals};
-
-/// What is read of the next requests while an answer is on its way.
-const AHEAD: usize = 16 * 1024;
+use crate::stream::Leg;
 
 /// A small body goes along with its head.
 const TOGETHER: usize = 16 * 1024;
@@ -100,7 +99,7 @@ pub(super) async fn exchange<C, S>(
     carried: &Carried,
 ) -> End
 where
-    C: AsyncRead + AsyncWrite + Unpin,
+    C: Leg,
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let forth = Meter {
@@ -183,7 +182,7 @@ where
     S: AsyncWrite + Unpin,
 {
     let sent = match send(server, &request.head, meter).await {
-        Ok(()) => copy(client, server, request.body, false, most, meter).await,
+        Ok(()) => copy(client, server, request.body, false, true, most, meter).await,
         Err(_) => Err(BodyError::To),
     };
     match sent {
@@ -214,14 +213,14 @@ where
 /// The answer, to the client.
 async fn down<C, S>(
     server: &mut Buffered<S>,
-    client: &mut C,
+    client: &mut WriteHalf<C>,
     request: &Outgoing<'_>,
     most: usize,
     meter: Meter<'_>,
     course: &Course,
 ) -> End
 where
-    C: AsyncWrite + Unpin,
+    C: Leg,
     S: AsyncRead + Unpin,
 {
     let mut silent = true;
@@ -262,23 +261,33 @@ where
                 status,
             } => (body, keep_server, close, status),
         };
+        let decode = request.old && body == Body::Chunked;
+        let only_the_end_tells = decode || body == Body::UntilClose;
+        if only_the_end_tells {
+            // Also when we are stopped or killed, a part must not look whole.
+            client.reset_on_close(true);
+        }
         let (rest, ahead) = along(body, server.bytes());
         out.extend(&server.bytes()[..ahead]);
         server.consume(ahead);
         if send(client, &out, meter).await.is_err() {
             return End::ClientGone;
         }
-        let decode = request.old && body == Body::Chunked;
-        return match copy(server, client, rest, decode, most, meter).await {
-            Ok(()) => End::Done {
-                status,
-                keep_client: !close,
-                keep_server: keep_server && server.bytes().is_empty(),
-            },
+        return match copy(server, client, rest, decode, false, most, meter).await {
+            Ok(()) => {
+                if only_the_end_tells {
+                    client.reset_on_close(false);
+                }
+                End::Done {
+                    status,
+                    keep_client: !close,
+                    keep_server: keep_server && server.bytes().is_empty(),
+                }
+            }
             Err(BodyError::To) => End::ClientGone,
             Err(BodyError::From | BodyError::Bad) => End::Cut {
                 status,
-                visible: !decode && body != Body::UntilClose,
+                visible: !only_the_end_tells,
             },
         };
     }
@@ -340,7 +349,19 @@ fn judge(
     }
     let has = |name, option| lists(&head.fields, name, option);
     let doubtful = head.fields.iter().any(|field| field.is("content-length"));
-    let keep_server = body != Body::UntilClose
+    // A server that announces a body where none may be may send one, and it would be read as the next answer.
+    let coded = head
+        .fields
+        .iter()
+        .any(|field| field.is("transfer-encoding"));
+    let stray = match head.status {
+        _ if request.method == "HEAD" => false,
+        204 => coded || !matches!(length(&head.fields), Ok(None | Some(0))),
+        304 => coded,
+        _ => false,
+    };
+    let keep_server = !stray
+        && body != Body::UntilClose
         && !has("connection", "close")
         && (head.minor > 0 || has("connection", "keep-alive"))
         && !(body == Body::Chunked && doubtful);

@@ -2,9 +2,10 @@
 
 use std::io;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf, split};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::head::find_end;
+use super::split::{ReadHalf, WriteHalf, split};
 use crate::buffered::Buffered;
 
 /// A stream in two halves, with what was read ahead.

@@ -9,5 +9,6 @@ pub mod framing;
 mod halves;
 pub mod head;
 mod session;
+mod split;
 
 pub(crate) use session::serve;

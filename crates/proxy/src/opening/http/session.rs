@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::timeout;
 
 use super::answer::Answer;
@@ -64,8 +64,10 @@ enum Next {
     Again,
     /// The connection ends in order, when the client has everything.
     Close,
-    /// The client must see that something is missing.
+    /// The client must see that something is missing, and gets what was written before.
     Abort,
+    /// The client takes nothing.
+    Reset,
     /// What follows is no HTTP.
     Tunnel(Box<Tunnel>),
 }
@@ -108,6 +110,10 @@ pub(crate) async fn serve(session: &Session, stream: Buffered<Inside>) -> Outcom
                 client.abort();
                 return conn.outcome;
             }
+            Next::Reset => {
+                conn.client.join().abort();
+                return conn.outcome;
+            }
             Next::Tunnel(tunnel) => {
                 let Tunnel {
                     request,
@@ -120,6 +126,19 @@ pub(crate) async fn serve(session: &Session, stream: Buffered<Inside>) -> Outcom
             }
         }
     }
+}
+
+/// Writes an answer of the proxy itself. A client that takes none of it for so long is not waited for.
+async fn said<W: AsyncWrite + Unpin>(
+    to: &mut W,
+    bytes: &[u8],
+    limit: std::time::Duration,
+) -> io::Result<()> {
+    let whole = async {
+        to.write_all(bytes).await?;
+        to.flush().await
+    };
+    timeout(limit, whole).await?
 }
 
 /// Waits until the peer has acknowledged everything, or has taken nothing for too long.
@@ -251,13 +270,16 @@ impl Conn<'_> {
         let back = &self.session.row.totals.bytes_back;
         back.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let write = &mut self.client.write;
-        let sent = async {
-            write.write_all(&bytes).await?;
-            write.flush().await
-        };
-        match (sent.await, close) {
+        match (
+            said(write, &bytes, self.session.bounds().header_time).await,
+            close,
+        ) {
             (Ok(()), false) => Next::Again,
             (Ok(()), true) => Next::Close,
+            (Err(error), _) if error.kind() == io::ErrorKind::TimedOut => {
+                self.outcome = Outcome::Broken;
+                Next::Reset
+            }
             (Err(_), _) => Next::Abort,
         }
     }
@@ -284,12 +306,8 @@ impl Conn<'_> {
         }
         let (user, password) = basic(given.value).ok_or(Refusal::UserWrong)?;
         let shared = &session.row.shared;
-        if !shared
-            .authenticate(&policy, &client, &user, &password)
-            .await
-        {
-            return Err(Refusal::UserWrong);
-        }
+        let checked = shared.authenticate(&policy, &client, &user, &password);
+        checked.await?;
         let user: Arc<str> = user.into();
         client.user = Some(Arc::clone(&user));
         self.known = Some(Known {
@@ -340,16 +358,14 @@ impl Conn<'_> {
         };
         session.connected(&request, started.elapsed());
         let write = &mut self.client.write;
-        let told = async {
-            write
-                .write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                .await?;
-            write.flush().await
-        };
-        if told.await.is_err() {
+        const GRANTED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
+        if said(write, GRANTED, session.bounds().header_time)
+            .await
+            .is_err()
+        {
             server.abort();
             self.outcome = Outcome::Broken;
-            return Next::Abort;
+            return Next::Reset;
         }
         let reached = server.peer_addr().ok();
         Next::Tunnel(Box::new(Tunnel {

@@ -179,15 +179,12 @@ async fn ask(session: &Session, stream: &mut Buffered<Stream>) -> Result<(Client
         let user = String::from_utf8(user).unwrap_or_default();
         // Where nobody has a password, who must say one is anybody.
         let anybody = !required;
-        if !anybody
-            && !shared
-                .authenticate(&policy, &client, &user, &password)
-                .await
-        {
-            return Err(Refused {
-                why: Refusal::UserWrong,
+        if !anybody {
+            let checked = shared.authenticate(&policy, &client, &user, &password);
+            checked.await.map_err(|why| Refused {
+                why,
                 last_words: vec![wire::PASSWORD_VERSION, 1],
-            });
+            })?;
         }
         say(stream, &[wire::PASSWORD_VERSION, 0]).await?;
         client.user = Some(Arc::from(user)).filter(|_| !anybody);

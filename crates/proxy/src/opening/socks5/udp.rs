@@ -6,18 +6,22 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::UdpSocket;
+use tokio::task::JoinSet;
 
 use super::wire::{self, Reply};
 use crate::buffered::Buffered;
-use crate::relay::{put_buffer, take_buffer};
+use crate::relay::take_large_buffer;
 use crate::request::{Client, Request, Target, Way};
 use crate::serve::session::Session;
 use crate::serve::totals::Outcome;
-use crate::serve::{Ended, Failure, How, Refusal};
+use crate::serve::{Ended, Failure, How, Policy, Refusal};
 use crate::stream::{Leg, Stream};
 use crate::target::connect::{Unreached, addresses};
 
@@ -26,6 +30,12 @@ const SOCKETS: u32 = 3;
 
 /// Datagrams that one socket may have before the others get their turn.
 const AT_ONCE: usize = 32;
+
+/// Names that are asked for at one time; what goes to further ones is lost.
+const MOST_QUESTIONS: usize = 8;
+
+/// Bytes that wait for the addresses of their targets.
+const MOST_WAITING: usize = 16 * 1024;
 
 /// How often targets that are silent are looked for.
 const SWEEP: Duration = Duration::from_secs(5);
@@ -173,6 +183,9 @@ pub(super) async fn associate(
             most: bounds.udp_targets.max(1),
             idle: bounds.udp_idle,
         },
+        questions: Questions::default(),
+        policy: session.row.shared.policy(),
+        malformed: false,
         client: Near {
             ip: session.socket.0.ip().to_canonical(),
             port: declared.map(|addr| addr.port()).filter(|port| *port != 0),
@@ -209,12 +222,92 @@ struct Near {
     port: Option<u16>,
 }
 
+impl Near {
+    fn may_be(&self, from: SocketAddr) -> bool {
+        from.ip().to_canonical() == self.ip && self.port.is_none_or(|port| port == from.port())
+    }
+}
+
+/// Bytes that a datagram takes while it waits; an empty one takes some, too.
+fn cost(payload: &[u8]) -> usize {
+    payload.len() + 64
+}
+
+/// What has become of a target.
+type Answer = (Request, Result<Vec<SocketAddr>, Unreached>);
+
+type Question = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+/// Targets whose addresses are asked for, while the association goes on.
+#[derive(Default)]
+struct Questions {
+    tasks: JoinSet<Answer>,
+    /// What each of them gets then.
+    waiting: HashMap<Target, Vec<Vec<u8>>>,
+    bytes: usize,
+}
+
+impl Questions {
+    /// Asks, unless that is done already or there are too many questions, and keeps a datagram, unless there are too many bytes.
+    /// An answer that is there at once is returned.
+    fn ask(&mut self, target: Target, payload: &[u8], mut question: Question) -> Option<Answer> {
+        let is_new = !self.waiting.contains_key(&target);
+        let is_name = matches!(target, Target::Name { .. });
+        if is_new && is_name && self.tasks.len() >= MOST_QUESTIONS {
+            return None;
+        }
+        self.keep(target, payload);
+        if !is_new {
+            return None;
+        }
+        // An address needs no task.
+        let mut cx = Context::from_waker(Waker::noop());
+        match question.as_mut().poll(&mut cx) {
+            Poll::Ready(answer) => Some(answer),
+            Poll::Pending => {
+                self.tasks.spawn(question);
+                None
+            }
+        }
+    }
+
+    fn keep(&mut self, target: Target, payload: &[u8]) {
+        let waiting = self.waiting.entry(target).or_default();
+        if self.bytes + cost(payload) <= MOST_WAITING {
+            self.bytes += cost(payload);
+            waiting.push(payload.to_vec());
+        }
+    }
+
+    /// The next answer; `None` if nothing is asked.
+    async fn next(&mut self) -> Option<Answer> {
+        loop {
+            // A task that has panicked has no answer; what waits for it goes with the association.
+            if let Ok(answer) = self.tasks.join_next().await? {
+                return Some(answer);
+            }
+        }
+    }
+
+    /// The datagrams that wait for a target.
+    fn take(&mut self, target: &Target) -> Vec<Vec<u8>> {
+        let waited = self.waiting.remove(target).unwrap_or_default();
+        self.bytes -= waited.iter().map(|payload| cost(payload)).sum::<usize>();
+        waited
+    }
+}
+
 struct Relay<'a, F> {
     session: &'a Session,
     asked: &'a F,
     sockets: &'a Sockets,
     peers: Peers,
+    questions: Questions,
+    /// What the targets were judged by.
+    policy: Arc<Policy>,
     client: Near,
+    /// A datagram that is none was reported: one line tells as much as a thousand.
+    malformed: bool,
     /// Payload from the client and to it.
     carried: [u64; 2],
 }
@@ -234,14 +327,15 @@ impl<F: Fn(Target) -> Request> Relay<'_, F> {
                     Err(_) => return How::Broken,
                 },
                 _ = sockets.near.readable() => {
-                    if self.drain(&sockets.near, true).await { moved = Instant::now(); }
+                    if self.drain(&sockets.near, true) { moved = Instant::now(); }
                 }
                 _ = readable(sockets.v4.as_ref()) => if let Some(socket) = &sockets.v4 {
-                    if self.drain(socket, false).await { moved = Instant::now(); }
+                    if self.drain(socket, false) { moved = Instant::now(); }
                 },
                 _ = readable(sockets.v6.as_ref()) => if let Some(socket) = &sockets.v6 {
-                    if self.drain(socket, false).await { moved = Instant::now(); }
+                    if self.drain(socket, false) { moved = Instant::now(); }
                 },
+                Some(answer) = self.questions.next() => self.answered(answer),
                 _ = sweep.tick() => {
                     self.peers.sweep(Instant::now());
                     if bounds.idle.is_some_and(|idle| moved.elapsed() >= idle) {
@@ -253,49 +347,52 @@ impl<F: Fn(Target) -> Request> Relay<'_, F> {
     }
 
     /// Takes what a socket has, a few datagrams at a time; tells whether somebody who may has sent one. The buffer is held no
-    /// longer than that.
-    async fn drain(&mut self, socket: &UdpSocket, of_client: bool) -> bool {
-        let mut buffer = take_buffer();
+    /// longer than that: nothing is waited for.
+    fn drain(&mut self, socket: &UdpSocket, of_client: bool) -> bool {
+        let policy = self.session.row.shared.policy();
+        if !Arc::ptr_eq(&policy, &self.policy) {
+            // Every target is judged anew.
+            self.policy = policy;
+            self.peers.known.clear();
+        }
+        let mut buffer = take_large_buffer();
         let mut moved = false;
         for _ in 0..AT_ONCE {
             // An error is one of an earlier datagram, and has no more to say than its loss.
             let Ok((n, from)) = socket.try_recv_from(&mut buffer) else {
                 break;
             };
-            if !of_client {
-                moved |= self.back(from, &buffer[..n]);
-            } else if self.is_client(from) {
-                moved = true;
-                self.forth(&buffer[..n]).await;
-            }
+            moved |= match of_client {
+                true => self.client.may_be(from) && self.forth(from.port(), &buffer[..n]),
+                false => self.back(from, &buffer[..n]),
+            };
         }
-        put_buffer(buffer);
         moved
     }
 
-    fn is_client(&mut self, from: SocketAddr) -> bool {
-        from.ip().to_canonical() == self.client.ip
-            && *self.client.port.get_or_insert(from.port()) == from.port()
+    /// A datagram of the client; false if it is none.
+    fn forth(&mut self, port: u16, datagram: &[u8]) -> bool {
+        let Some((target, header)) = wire::datagram(datagram) else {
+            if !std::mem::replace(&mut self.malformed, true) {
+                self.session.refused(None, Refusal::Malformed);
+            }
+            return false;
+        };
+        self.client.port = Some(port);
+        let payload = &datagram[header..];
+        match self.peers.known.get_mut(&target) {
+            Some(Some(peer)) => {
+                peer.used = Instant::now();
+                let addr = peer.addr;
+                self.send(addr, payload);
+            }
+            Some(None) => {}
+            None => self.ask(target, payload),
+        }
+        true
     }
 
-    /// A datagram of the client.
-    async fn forth(&mut self, datagram: &[u8]) {
-        let Some((target, header)) = wire::datagram(datagram) else {
-            self.session.refused(None, Refusal::Malformed);
-            return;
-        };
-        let now = Instant::now();
-        if !self.peers.known.contains_key(&target) {
-            self.peers.make_room();
-            let peer = self.resolve(target.clone()).await;
-            self.peers.known.insert(target.clone(), peer);
-        }
-        let Some(Some(peer)) = self.peers.known.get_mut(&target) else {
-            return;
-        };
-        peer.used = now;
-        let addr = peer.addr;
-        let payload = &datagram[header..];
+    fn send(&mut self, addr: SocketAddr, payload: &[u8]) {
         if let Some(socket) = self.sockets.to(addr) {
             // What is lost is lost: UDP promises nothing, and an ICMP error of another target may be told here.
             if socket.try_send_to(payload, addr).is_ok() {
@@ -304,22 +401,47 @@ impl<F: Fn(Target) -> Request> Relay<'_, F> {
         }
     }
 
-    /// The address of a target, if policy allows one.
-    async fn resolve(&mut self, target: Target) -> Option<Peer> {
-        let request = (self.asked)(target);
-        let shared = &self.session.row.shared;
-        // Datagrams leave by the host's sockets.
-        let found = addresses(shared, &request, crate::endpoint::Proto::Tcp).await;
-        match found {
+    /// Asks for the address of a target; its datagram waits, if there is room for it.
+    fn ask(&mut self, target: Target, payload: &[u8]) {
+        let request = (self.asked)(target.clone());
+        let row = Arc::clone(&self.session.row);
+        let Some(place) = row.shared.opens(&request.client) else {
+            return;
+        };
+        let question = Box::pin(async move {
+            let _place = place;
+            // Datagrams leave by the host's sockets.
+            let found = addresses(&row.shared, &request, crate::endpoint::Proto::Tcp).await;
+            (request, found)
+        });
+        if let Some(answer) = self.questions.ask(target, payload, question) {
+            self.answered(answer);
+        }
+    }
+
+    /// Takes note of the address of a target, if policy allows one, and sends what has waited for it.
+    fn answered(&mut self, (request, found): Answer) {
+        let peer = match found {
             Ok(found) => {
-                let reachable = |addr: &&SocketAddr| self.sockets.to(**addr).is_some();
-                let addr = found.iter().find(reachable).copied()?;
-                let used = Instant::now();
-                Some(Peer { addr, used })
+                let reachable = |addr: &SocketAddr| self.sockets.to(*addr).is_some();
+                let addr = found.into_iter().find(reachable);
+                addr.map(|addr| Peer {
+                    addr,
+                    used: Instant::now(),
+                })
             }
             Err(why @ (Unreached::NeedsUser | Unreached::Refused(_) | Unreached::Failed(..))) => {
                 self.session.unreached(&request, &why);
                 None
+            }
+        };
+        let addr = peer.as_ref().map(|peer| peer.addr);
+        let waited = self.questions.take(&request.target);
+        self.peers.make_room();
+        self.peers.known.insert(request.target, peer);
+        for payload in waited {
+            if let Some(addr) = addr {
+                self.send(addr, &payload);
             }
         }
     }
@@ -353,6 +475,52 @@ impl<F: Fn(Target) -> Request> Relay<'_, F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn answer(target: &Target) -> Answer {
+        let client = Client {
+            listener: "test".into(),
+            address: ([192, 0, 2, 1], 4000).into(),
+            user: None,
+        };
+        let request = Request {
+            target: target.clone(),
+            client,
+            way: Way::SocksUdp,
+        };
+        (request, Ok(vec![([192, 0, 2, 2], 53).into()]))
+    }
+
+    #[tokio::test]
+    async fn names_that_are_slow_hold_a_bounded_number_of_datagrams_and_nobody_up() {
+        let mut questions = Questions::default();
+        let name = |n: usize| Target::from_host(&format!("n{n}.test"), 53).expect("a name");
+        let (end, ended) = tokio::sync::watch::channel(());
+        for n in 0..100 {
+            let (asked, mut ended) = (answer(&name(n)), ended.clone());
+            let slow = Box::pin(async move {
+                let _ = ended.changed().await;
+                asked
+            });
+            assert!(questions.ask(name(n), &[0; 1000], slow).is_none());
+        }
+        assert_eq!(questions.tasks.len(), MOST_QUESTIONS);
+        let more = || Box::pin(std::future::pending());
+        for _ in 0..100 {
+            assert!(questions.ask(name(0), &[0; 1000], more()).is_none());
+        }
+        assert_eq!(questions.tasks.len(), MOST_QUESTIONS, "one for each name");
+        assert!(questions.bytes <= MOST_WAITING && questions.bytes > MOST_WAITING / 2);
+        // An address is not asked for.
+        let address = Target::from(SocketAddr::from(([192, 0, 2, 7], 53)));
+        let ready = Box::pin(std::future::ready(answer(&address)));
+        let (request, _) = questions.ask(address, &[0; 9], ready).expect("at once");
+        questions.take(&request.target);
+        drop(end);
+        while let Some((request, _)) = questions.next().await {
+            assert!(!questions.take(&request.target).is_empty());
+        }
+        assert!(questions.waiting.is_empty() && questions.bytes == 0);
+    }
 
     #[test]
     fn the_target_that_was_silent_for_longest_makes_room() {
