@@ -19,6 +19,8 @@ mod buffers;
 mod course;
 #[cfg(test)]
 mod orders;
+#[cfg(test)]
+mod sessions;
 
 pub use buffers::{BUFFER, release_buffers};
 pub(crate) use buffers::{Buffer, take_buffer, take_large_buffer};

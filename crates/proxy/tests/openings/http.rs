@@ -6,7 +6,7 @@ use manypath_proxy::serve::{Failure, ForwardedHeader, How, OpeningKind, Policy, 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{Origin, PATIENCE, Proxy, in_time, nobody, ok, read_head, status};
+use crate::support::{Origin, PATIENCE, Proxy, in_time, nobody, ok, read_head, status, until};
 
 /// The whole of one answer with a length.
 async fn answer(client: &mut TcpStream) -> (String, Vec<u8>) {
@@ -211,6 +211,49 @@ async fn an_answer_without_length_ends_in_a_reset_when_the_proxy_stops() {
     in_time(client.read(&mut [0]))
         .await
         .expect_err("it must not look whole");
+}
+
+/// The bytes of its next requests are in front of its reset.
+#[tokio::test]
+async fn a_client_that_is_gone_is_noticed_behind_requests_that_wait() {
+    let (asked, mut was_asked) = tokio::sync::mpsc::channel(1);
+    let origin = Origin::start(move |mut stream| {
+        let asked = asked.clone();
+        async move {
+            read_head(&mut stream).await;
+            let _ = asked.send(()).await;
+            let _ = stream.read_u8().await;
+        }
+    })
+    .await;
+    let proxy = Proxy::start(OpeningKind::Http).await;
+    let mut client = proxy.connect().await;
+    let words = get(origin.at, "/").repeat(2000);
+    client.write_all(words.as_bytes()).await.expect("room");
+    in_time(was_asked.recv()).await;
+    let _ = socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO));
+    drop(client);
+    proxy.reports.closed(1).await;
+}
+
+#[tokio::test]
+async fn large_heads_have_a_bound_in_all() {
+    let change = |spec: &mut manypath_proxy::serve::ListenerSpec| {
+        spec.bounds.header_bytes = 32 * 1024 * 1024;
+    };
+    let proxy = Proxy::with(OpeningKind::Http, Policy::permissive(), change).await;
+    let start = format!("GET http://a.test/ HTTP/1.1\r\nA: {}", "x".repeat(20_000));
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        let mut client = proxy.connect().await;
+        client.write_all(start.as_bytes()).await.expect("open");
+        held.push(client);
+    }
+    until("two of them fit", || proxy.reports.refusals().len() >= 2).await;
+    assert_eq!(proxy.reports.refusals(), [Refusal::HeaderTooLarge; 2]);
+    // Small ones are taken.
+    let (answer, _) = proxy.talk(b"GET / HTTP/1.0\r\n\r\n").await;
+    assert_eq!(status(&answer), 400);
 }
 
 #[tokio::test]

@@ -15,10 +15,13 @@ use super::fields::{Manner, response};
 use super::framing::{Body, length, of_response};
 use super::halves::{Halves, NoHead, read_head};
 use super::head::{lists, parse_response};
-use super::split::WriteHalf;
+use super::split::{ReadHalf, WriteHalf};
 use crate::buffered::Buffered;
 use crate::serve::{Bounds, Totals};
 use crate::stream::Leg;
+
+/// How often a client is looked at that is not read.
+const LOOK_EACH: Duration = Duration::from_secs(1);
 
 /// A small body goes along with its head.
 const TOGETHER: usize = 16 * 1024;
@@ -170,7 +173,7 @@ where
 
 /// The request, to the server; then the client is watched, and does not end but by breaking off.
 async fn up<C, S>(
-    client: &mut Buffered<C>,
+    client: &mut Buffered<ReadHalf<C>>,
     server: &mut S,
     request: &Outgoing<'_>,
     most: usize,
@@ -178,7 +181,7 @@ async fn up<C, S>(
     course: &Course,
 ) -> UpBroken
 where
-    C: AsyncRead + Unpin,
+    C: Leg,
     S: AsyncWrite + Unpin,
 {
     let sent = match send(server, &request.head, meter).await {
@@ -196,8 +199,12 @@ where
         Err(BodyError::Bad) => return UpBroken::BadBody,
     }
     loop {
-        if client.bytes().len() >= AHEAD {
-            pending::<()>().await;
+        while client.bytes().len() >= AHEAD {
+            // No read tells now that the client has broken off.
+            tokio::time::sleep(LOOK_EACH).await;
+            if client.get_ref().is_broken() {
+                return UpBroken::Client;
+            }
         }
         match client.fill().await {
             Ok(0) => {

@@ -11,6 +11,7 @@ use std::time::Instant;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::answer::Answer;
@@ -56,6 +57,15 @@ struct Conn<'a> {
     server: Option<Server>,
     known: Option<Known>,
     outcome: Outcome,
+}
+
+/// A head of that size is always taken; larger ones have a bound in all.
+const SMALL_HEAD: usize = 16 * 1024;
+
+/// A request's head, and the room that it takes.
+struct TakenHead {
+    bytes: Vec<u8>,
+    _room: Option<OwnedSemaphorePermit>,
 }
 
 /// What follows a request.
@@ -178,8 +188,9 @@ impl Conn<'_> {
     }
 
     /// Takes a request's head from the connection; its first byte is there.
-    async fn head(&mut self) -> Result<Vec<u8>, (Refusal, Option<u16>)> {
+    async fn head(&mut self) -> Result<TakenHead, (Refusal, Option<u16>)> {
         let bounds = self.session.bounds();
+        let shared = &self.session.row.shared;
         let read = &mut self.client.read;
         let whole = async {
             let lines = empty_lines(read.bytes());
@@ -190,8 +201,17 @@ impl Conn<'_> {
             if is_hopeless(read.bytes()) {
                 return Err((Refusal::Malformed, None));
             }
-            match read_head(read, bounds.header_bytes).await {
-                Ok(length) => Ok(length),
+            let small = bounds.header_bytes.min(SMALL_HEAD);
+            let (mut found, mut room) = (read_head(read, small).await, None);
+            if matches!(found, Err(NoHead::TooLarge { .. })) && small < bounds.header_bytes {
+                room = shared.takes_head(bounds.header_bytes);
+                if room.is_none() {
+                    return Err((Refusal::HeaderTooLarge, Some(503)));
+                }
+                found = read_head(read, bounds.header_bytes).await;
+            }
+            match found {
+                Ok(length) => Ok((length, room)),
                 Err(NoHead::Ended | NoHead::Truncated) => Err((Refusal::Truncated, None)),
                 Err(NoHead::TooLarge { line_over }) => {
                     let status = (!line_over).then_some(414);
@@ -199,22 +219,22 @@ impl Conn<'_> {
                 }
             }
         };
-        let length = match timeout(bounds.header_time, whole).await {
-            Ok(length) => length?,
+        let (length, room) = match timeout(bounds.header_time, whole).await {
+            Ok(found) => found?,
             Err(_) => return Err((Refusal::HeaderTimeout, None)),
         };
-        let head = read.bytes()[..length].to_vec();
+        let bytes = read.bytes()[..length].to_vec();
         read.consume(length);
-        Ok(head)
+        Ok(TakenHead { bytes, _room: room })
     }
 
     /// Serves one request.
     async fn next(&mut self) -> Next {
-        let bytes = match self.head().await {
-            Ok(bytes) => bytes,
+        let taken = match self.head().await {
+            Ok(taken) => taken,
             Err((why, status)) => return self.refuse(None, "", why, status, true).await,
         };
-        let head = match parse_request(&bytes) {
+        let head = match parse_request(&taken.bytes) {
             Ok(head) => head,
             Err(bad) => {
                 let (why, status) = match bad {

@@ -32,6 +32,13 @@ impl<S> ReadHalf<S> {
     }
 }
 
+impl<S: Leg> ReadHalf<S> {
+    /// See [`Leg::is_broken`].
+    pub(super) fn is_broken(&self) -> bool {
+        lock(&self.0).is_broken()
+    }
+}
+
 impl<S: Leg> WriteHalf<S> {
     /// See [`Leg::reset_on_close`].
     pub(super) fn reset_on_close(&self, on: bool) {
