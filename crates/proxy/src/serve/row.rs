@@ -214,7 +214,13 @@ impl Row {
         self.shared.observer.accepted(name, peer);
         let (reserved, files) = reserved;
         let client = Some(peer).filter(|_| !stream.is_from_this_host());
-        let outcome = match self.places.give(reserved, client) {
+        // Also a task that panics is over.
+        let mut open = Open {
+            row: &self,
+            name,
+            outcome: Outcome::Broken,
+        };
+        open.outcome = match self.places.give(reserved, client) {
             Some(place) => {
                 let session = Session::new(Arc::clone(&self), Arc::clone(&settings), peer, &stream);
                 let outcome = session::serve(session, stream).await;
@@ -237,8 +243,20 @@ impl Row {
             }
         };
         drop(files);
-        self.totals.over(outcome);
-        self.shared.observer.closed(name);
+    }
+}
+
+/// A connection that is counted as open until this is dropped.
+struct Open<'a> {
+    row: &'a Row,
+    name: &'a Arc<str>,
+    outcome: Outcome,
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.row.totals.over(self.outcome);
+        self.row.shared.observer.closed(self.name);
     }
 }
 

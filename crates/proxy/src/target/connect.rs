@@ -5,6 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use manypath_io::race::decide::MOST_ATTEMPTS;
 use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
@@ -64,6 +65,11 @@ pub(crate) async fn reach(
     stream.map_err(Unreached::connecting)
 }
 
+/// Addresses of one race, so that each of them is tried on each path.
+fn at_once(paths: usize) -> usize {
+    (MOST_ATTEMPTS / paths.max(1)).clamp(1, AT_ONCE)
+}
+
 /// Connects to the first of some addresses that answers, a few at one time.
 async fn connect(
     shared: &Shared,
@@ -73,8 +79,14 @@ async fn connect(
 ) -> io::Result<Stream> {
     let deadline = Instant::now() + shared.sockets.connect_timeout;
     let mut error = None;
-    let batches = addrs.chunks(AT_ONCE).count();
-    for (n, batch) in addrs.chunks(AT_ONCE).enumerate() {
+    let paths = match (outside, &shared.sockets.stack) {
+        (Proto::Mptcp, Some(stack)) => stack.paths().len(),
+        // The kernel chooses the way to each.
+        _ => 1,
+    };
+    let at_once = at_once(paths);
+    let batches = addrs.chunks(at_once).count();
+    for (n, batch) in addrs.chunks(at_once).enumerate() {
         // What is left of the time is for all that are left.
         let left = deadline.saturating_duration_since(Instant::now());
         let until = Instant::now() + left / u32::try_from(batches - n).unwrap_or(u32::MAX);
@@ -293,6 +305,14 @@ mod tests {
         let none = connect(&shared, Proto::Tcp, &addrs[..46], b"").await;
         let error = none.expect_err("none lives");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn no_address_of_a_race_is_left_without_an_attempt() {
+        for paths in 0..=8 {
+            assert!(at_once(paths) * paths <= MOST_ATTEMPTS, "{paths}");
+        }
+        assert_eq!([0, 1, 2, 3, 9].map(at_once), [4, 4, 4, 2, 1]);
     }
 
     #[test]
