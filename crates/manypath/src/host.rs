@@ -213,7 +213,7 @@ impl Host {
             .collect()
     }
 
-    /// Waits until no connection is left: those of streams that were dropped until the peer has everything, those of streams that are
+    /// Waits until all connections are done: those of streams that were dropped until the peer has everything, those of streams that are
     /// held until both ends have closed them. Set a limit with [`tokio::time::timeout`].
     pub async fn wait_idle(&self) {
         self.inner.wait_idle().await;

@@ -184,15 +184,31 @@ async fn idle_is_when_every_stream_has_ended_at_both_ends() {
         async move { host.wait_idle().await }
     });
     near.write_all(&vec![7; 3_000_000]).await.expect("room");
-    drop(near);
     tokio::task::yield_now().await;
-    assert!(!idle.is_finished());
+    assert!(!idle.is_finished(), "a stream is held");
+    drop(near);
     let mut all = Vec::new();
     within(far.read_to_end(&mut all)).await.expect("an end");
     assert_eq!(all.len(), 3_000_000);
     drop(far);
     within(idle).await.expect("no panic");
-    assert!(net.client.connections().is_empty());
+}
+
+#[tokio::test]
+async fn subflows_that_finish_on_a_dead_path_keep_nobody_from_being_idle() {
+    let (mut near, mut far, net) = connected().await;
+    let mut events = near.path_events();
+    far.write_all(b"welcome").await.expect("room");
+    within(near.read_exact(&mut [0; 7])).await.expect("bytes");
+    near.write_all(b"thanks").await.expect("room");
+    within(far.read_exact(&mut [0; 6])).await.expect("bytes");
+    let other = |event: &PathEvent| matches!(event, PathEvent::SubflowUp { local, .. } if local.ip().to_string() == "10.0.2.1");
+    while !other(&within(events.next()).await.expect("it lives")) {}
+    net.cut(1);
+    let (near, far) = within(async { tokio::join!(near.close(), far.close()) }).await;
+    near.expect("by the other path");
+    far.expect("by the other path");
+    within(net.client.wait_idle()).await;
 }
 
 #[tokio::test]

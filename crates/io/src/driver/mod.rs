@@ -17,14 +17,14 @@ use crate::race::memory::Memory;
 use clock::{Clock, instant, since_start};
 use manypath_stack::ids::ConnId;
 use manypath_stack::{
-    Event, EventKind, Gather, IfaceId, Path, PathEvent, RateLimit, Slots, Stack, StackConfig,
-    Transmit, TxMeta,
+    ConnState, Event, EventKind, Gather, IfaceId, Path, PathEvent, RateLimit, Slots, Stack,
+    StackConfig, Transmit, TxMeta,
 };
 use manypath_tcp::time::Instant;
 use manypath_wire::ids::FourTuple;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 pub(crate) use tasks::DeviceTasks;
@@ -168,8 +168,9 @@ pub(crate) struct Shared {
     clock: Clock,
     /// Rings when a pump was put off.
     late: Notify,
-    /// Rings when no connection is left.
+    /// Rings at the next change of the stack after somebody wanted to know whether it is idle.
     idle: Notify,
+    wanted_idle: AtomicBool,
 }
 
 /// The lock, held.
@@ -208,6 +209,7 @@ impl Shared {
             clock,
             late: Notify::new(),
             idle: Notify::new(),
+            wanted_idle: AtomicBool::new(false),
         });
         let task = tokio::spawn(tasks::deadlines(Arc::clone(&shared), wait));
         Ok((shared, task))
@@ -331,14 +333,16 @@ impl Shared {
             .collect()
     }
 
-    /// Waits until no connection is left.
+    /// Waits until no connection owes its peer anything, and none is held that is not over at both ends. Subflows that still finish,
+    /// on a path that died perhaps, are nobody's concern.
     pub(crate) async fn wait_idle(&self) {
         loop {
-            let idle = self.idle.notified();
-            if self.session().inner().stack.is_idle() {
+            let changed = self.idle.notified();
+            self.wanted_idle.store(true, Ordering::Relaxed);
+            if self.session().inner().is_idle() {
                 return;
             }
-            idle.await;
+            changed.await;
         }
     }
 
@@ -362,6 +366,22 @@ impl Shared {
 }
 
 impl Inner {
+    fn is_idle(&mut self) -> bool {
+        let all = self.stack.conns().into_iter();
+        let mut states = all.filter_map(|id| Some((id, self.stack.info(id).ok()?.state)));
+        states.all(|(id, state)| match state {
+            ConnState::TimeWait | ConnState::FastCloseWait | ConnState::Closed => true,
+            // Our end is acknowledged, and nobody reads what the peer may still say.
+            ConnState::FinWait2 => !self.wakers.follows(id),
+            ConnState::Opening
+            | ConnState::Established
+            | ConnState::FinWait1
+            | ConnState::CloseWait
+            | ConnState::LastAck
+            | ConnState::Closing => false,
+        })
+    }
+
     /// When something is due next, since the driver's start.
     fn deadline(&mut self) -> Option<Duration> {
         let stack = self.stack.poll_deadline().map(since_start);
@@ -476,11 +496,10 @@ impl Session<'_> {
         // The clock has moved on while we worked; the alarm counts from now.
         let elapsed = self.shared.clock.elapsed();
         inner.alarm.ensure(elapsed, deadline);
-        let idle = inner.stack.is_idle();
         let shared = self.shared;
         drop(self);
         woken.wake();
-        if idle {
+        if shared.wanted_idle.swap(false, Ordering::Relaxed) {
             shared.idle.notify_waiters();
         }
     }

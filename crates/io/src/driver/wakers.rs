@@ -68,6 +68,11 @@ impl Wakers {
         self.conns.get_mut(&conn)
     }
 
+    /// The application holds the connection.
+    pub(crate) fn follows(&self, conn: ConnId) -> bool {
+        self.conns.contains_key(&conn)
+    }
+
     pub(crate) fn wait_accept(&mut self, listener: ListenerId, waker: &Waker) {
         let list = self.listeners.entry(listener).or_default();
         if !list.iter().any(|w| w.will_wake(waker)) {

@@ -307,8 +307,8 @@ impl Host {
         }
     }
 
-    /// Waits until no connection is left. One that is held by a stream is over only when both ends have closed it; one that was
-    /// dropped, when the peer has acknowledged everything or is given up.
+    /// Waits until every connection that a stream holds is over at both ends, and the peers of those that were dropped have
+    /// acknowledged everything or are given up.
     pub async fn wait_idle(&self) {
         self.0.shared.wait_idle().await;
     }

@@ -273,11 +273,6 @@ impl Stack {
             .collect()
     }
 
-    /// No connection is left, not even one that nobody holds.
-    pub fn is_idle(&self) -> bool {
-        self.conns.is_empty()
-    }
-
     fn for_each_conn(&mut self, mut f: impl FnMut(&mut Conn, &mut Cx<'_>)) {
         let slots: Vec<u32> = self
             .conns
