@@ -33,6 +33,7 @@ impl Client {
 /// All places, and who has how many.
 #[derive(Debug)]
 pub(crate) struct Places {
+    most: usize,
     free: Arc<Semaphore>,
     most_per_client: usize,
     taken: Mutex<HashMap<Client, usize>>,
@@ -42,10 +43,16 @@ impl Places {
     /// So many places in all, and so many of them for one client.
     pub(crate) fn new(most: usize, most_per_client: usize) -> Arc<Self> {
         Arc::new(Self {
+            most,
             free: Arc::new(Semaphore::new(most)),
             most_per_client,
             taken: Mutex::default(),
         })
+    }
+
+    /// Places that are taken or reserved.
+    pub(crate) fn taken(&self) -> usize {
+        self.most - self.free.available_permits().min(self.most)
     }
 
     /// A place, if there is one now.

@@ -175,7 +175,7 @@ impl Row {
         let reserved = match self.places.try_reserve() {
             Some(reserved) => reserved,
             None => {
-                self.tell_full();
+                self.tell_full(self.most < self.settings().spec.bounds.max_connections);
                 self.places.reserve().await?
             }
         };
@@ -186,24 +186,26 @@ impl Row {
         let permit = match Arc::clone(&files).try_acquire_many_owned(self.files_each) {
             Ok(permit) => permit,
             Err(_) => {
-                self.tell_full();
+                self.tell_full(true);
                 files.acquire_many_owned(self.files_each).await.ok()?
             }
         };
         Some((reserved, Some(permit)))
     }
 
-    fn tell_full(&self) {
+    /// Says that there is no place: for want of descriptors, or because no more are allowed.
+    fn tell_full(&self, for_files: bool) {
         if self.full.due(Instant::now()).is_none() {
             return;
         }
-        let allowed = self.settings().spec.bounds.max_connections;
-        let open = self.totals.open();
-        let why = match self.most < allowed || open < self.most as u64 {
-            true => "the limit of open files",
-            false => "--max-connections",
+        let (carried, why) = match for_files {
+            true => (
+                self.most.min(self.places.taken()),
+                "the limit of open files",
+            ),
+            false => (self.most, "--max-connections"),
         };
-        warn!("{open} connections are carried, as many as may be ({why}); further ones wait");
+        warn!("{carried} connections are carried, as many as may be ({why}); further ones wait");
     }
 
     /// Carries a connection, if its client may have one more.
