@@ -187,12 +187,13 @@ pub(crate) async fn serve(mut session: Session, stream: Stream) -> Outcome {
             }
         }
     }
+    // Each has memory for itself alone, not for the largest of them.
     let kind = match &session.spec().opening {
         OpeningKind::Fixed(to) => {
             let to = to.clone();
-            return fixed::serve(&session, stream, &to).await;
+            return Box::pin(fixed::serve(&session, stream, &to)).await;
         }
-        OpeningKind::Socks5 => return socks5::serve(&session, stream).await,
+        OpeningKind::Socks5 => return Box::pin(socks5::serve(&session, stream)).await,
         OpeningKind::Http => session.settings.tls.clone(),
     };
     let inside = match kind {
@@ -200,18 +201,20 @@ pub(crate) async fn serve(mut session: Session, stream: Stream) -> Outcome {
             let (stream, bytes) = stream.into_parts();
             Buffered::with(Inside::Plain(stream), bytes)
         }
-        Some(tls) => match timeout(session.bounds().header_time, tls.accept(stream)).await {
-            Ok(Ok(inside)) => Buffered::new(inside),
-            Ok(Err(error)) => {
-                debug!(client = %session.client, %error, "no TLS");
-                session.refused(None, Refusal::Tls);
-                return Outcome::Refused;
+        Some(tls) => {
+            match Box::pin(timeout(session.bounds().header_time, tls.accept(stream))).await {
+                Ok(Ok(inside)) => Buffered::new(inside),
+                Ok(Err(error)) => {
+                    debug!(client = %session.client, %error, "no TLS");
+                    session.refused(None, Refusal::Tls);
+                    return Outcome::Refused;
+                }
+                Err(_) => {
+                    session.refused(None, Refusal::HeaderTimeout);
+                    return Outcome::Refused;
+                }
             }
-            Err(_) => {
-                session.refused(None, Refusal::HeaderTimeout);
-                return Outcome::Refused;
-            }
-        },
+        }
     };
-    http::serve(&session, inside).await
+    Box::pin(http::serve(&session, inside)).await
 }
