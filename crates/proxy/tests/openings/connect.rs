@@ -214,40 +214,30 @@ async fn a_half_closed_tunnel_has_its_time() {
 /// A client that does not read holds back its server, and nothing else.
 #[tokio::test]
 async fn slow_readers_hold_back_their_servers() {
-    let origin =
-        Origin::start(
-            |mut stream| async move { while stream.write_all(&[7; 65_536]).await.is_ok() {} },
-        )
-        .await;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static WRITTEN: AtomicUsize = AtomicUsize::new(0);
+    let origin = Origin::start(|mut stream| async move {
+        while let Ok(n) = stream.write(&[7; 65_536]).await {
+            WRITTEN.fetch_add(n, Ordering::Relaxed);
+        }
+    })
+    .await;
     let proxy = Proxy::start(OpeningKind::Http).await;
     let mut clients = Vec::new();
     for _ in 0..10 {
         clients.push(tunnel(&proxy, origin.at, b"").await);
     }
-    // Bytes that have left the servers and not reached the clients are in the sockets, and in one buffer for each.
-    let mut last = 0;
-    loop {
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        let now = resident();
-        if now <= last + 1_000_000 {
-            break;
+    // What has left the servers and not reached the clients is in the sockets, and in one buffer for each.
+    let settled = async {
+        let mut last = usize::MAX;
+        while last != WRITTEN.load(Ordering::Relaxed) {
+            last = WRITTEN.load(Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(500)).await;
         }
-        last = now;
-    }
-    let before = resident();
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    assert!(
-        // Other tests run in this process; without a bound it would be hundreds of megabytes.
-        resident() < before + 50_000_000,
-        "memory grows without a reader"
-    );
+        last
+    };
+    let written = in_time(settled).await;
+    assert!(written < 400_000_000, "{written} bytes without a reader");
     drop(clients);
     proxy.reports.closed(10).await;
-}
-
-/// Resident memory of this process, in bytes.
-fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/statm").expect("procfs");
-    let pages = status.split(' ').nth(1).and_then(|n| n.parse::<u64>().ok());
-    pages.expect("a number") * 4096
 }
