@@ -143,9 +143,13 @@ fn is_beyond_loopback(on: &Endpoint) -> bool {
 fn unsafe_without(listen: &Listen, rules: &[Rule]) -> Option<String> {
     let open = matches!(listen.spec.opening, OpeningKind::Http | OpeningKind::Socks5)
         && is_beyond_loopback(&listen.spec.on);
-    (open && listen.users.is_none() && rules.is_empty()).then(|| {
+    // Where rules say who may, each that allows something has to.
+    let says_who = |rule: &Rule| !(rule.client.is_empty() && rule.user.is_empty());
+    let mut allowing = rules.iter().filter(|rule| rule.then == Then::Allow);
+    let anybody = rules.is_empty() || allowing.any(|rule| !says_who(rule));
+    (open && listen.users.is_none() && anybody).then(|| {
         format!(
-            "{} is reached from beyond this host: say who may use it, by `users`, or by a [[rule]] as client = \"192.168.1.0/24\", then = \"allow\"",
+            "{} is reached from beyond this host: say who may use it, by `users`, or by `client` or `user` in every [[rule]] that allows something, as client = \"192.168.1.0/24\", then = \"allow\"",
             listen.spec.on
         )
     })

@@ -61,7 +61,14 @@ impl Observatory {
 
     /// Lines go there from now on; what the log before has still to write is written.
     pub fn log_to(&self, sink: Option<Sink>) {
-        *self.log.write().unwrap_or_else(|e| e.into_inner()) = sink.map(Arc::new);
+        let mut log = self.log.write().unwrap_or_else(|e| e.into_inner());
+        let before = std::mem::replace(&mut *log, sink.map(Arc::new));
+        drop(log);
+        // What is left is written to a disk that may be slow: nobody waits for that, neither for the lock nor for this thread.
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(move || drop(before))),
+            Err(_) => drop(before),
+        }
     }
 
     /// The access log in use.

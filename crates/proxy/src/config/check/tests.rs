@@ -18,6 +18,8 @@ fn checked(text: &str) -> Result<Checked, Vec<String>> {
 #[test]
 fn a_listener_beyond_loopback_says_who_may_use_it() {
     let rule = "[[rule]]\nclient = \"192.168.1.0/24\"\nthen = \"allow\"\n";
+    let anybody = "[[rule]]\nport = 443\nthen = \"allow\"\n";
+    let one_of_two = &[rule, anybody].concat();
     for (on, opening, rule, fits) in [
         ("127.0.0.1:1", "http", "", true),
         ("[::1]:1", "socks5", "", true),
@@ -28,6 +30,9 @@ fn a_listener_beyond_loopback_says_who_may_use_it() {
         ("mptcp:192.0.2.1:1", "http", "", false),
         ("proxy.example:1", "http", "", false),
         ("0.0.0.0:1", "http", rule, true),
+        ("127.0.0.1:1", "http", anybody, true),
+        ("0.0.0.0:1", "http", anybody, false),
+        ("0.0.0.0:1", "http", one_of_two, false),
     ] {
         let text = format!("{rule}\n[[listen]]\non = \"{on}\"\nopening = \"{opening}\"\n");
         match checked(&text) {
