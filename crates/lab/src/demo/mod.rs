@@ -131,7 +131,7 @@ fn paths() -> Vec<TestPath> {
 const CHECKSUM: bool = false;
 
 /// The name of the download that the others are held against.
-const BOTH_OURS: &str = "manypath at both ends";
+const BOTH_OURS: &str = "both ends manypath";
 /// Where the web server listens.
 const WEB_PORT: u16 = 8080;
 /// Runs the demo to its end; [`write_page`] makes the page of its result. If need be, this process is replaced by one in a user namespace of its

@@ -49,7 +49,7 @@ impl Job<'_> {
         match self.route {
             Route::BothOurs => BOTH_OURS.to_owned(),
             Route::OursToKernel => "manypath, from a kernel server".to_owned(),
-            Route::BothKernel => "the kernel at both ends".to_owned(),
+            Route::BothKernel => "both ends kernel".to_owned(),
             Route::Tcp { path } => format!("TCP, {} alone", bed.paths()[path].name),
         }
     }
