@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::endpoint::Proto;
 use crate::places::{Place, Places};
 use crate::request::Client;
 use crate::serve::passwords::{Checked, Checks};
@@ -33,7 +34,7 @@ pub(crate) struct Shared {
     pub(crate) pseudonym: Arc<str>,
     policy: RwLock<Arc<Policy>>,
     /// Where we listen, and how often.
-    ports: Mutex<BTreeMap<SocketAddr, usize>>,
+    ports: Mutex<BTreeMap<Listened, usize>>,
     checks: Arc<Checks>,
     /// Targets that are being reached.
     opening: Arc<Places>,
@@ -86,22 +87,27 @@ impl Shared {
 
     /// Whether one of our listeners has this port.
     pub(crate) fn listens_on(&self, port: u16) -> bool {
-        self.ports().keys().any(|at| at.port() == port)
+        self.ports()
+            .keys()
+            .any(|listened| listened.at.port() == port)
     }
 
     /// Whether one of our listeners is reached at this address, which is `of_this_host` or not.
     pub(crate) fn listens_at(&self, addr: SocketAddr, of_this_host: bool) -> bool {
         let ip = addr.ip().to_canonical();
-        let takes = |at: &SocketAddr| {
-            let on = at.ip().to_canonical();
-            on == ip || ((on.is_unspecified() || ip.is_unspecified()) && of_this_host)
+        let takes = |listened: &Listened| {
+            let on = listened.at.ip().to_canonical();
+            let everywhere = on.is_unspecified() || ip.is_unspecified();
+            on == ip || everywhere && of_this_host && !(listened.by_our_stack && ip.is_loopback())
         };
         let ports = self.ports();
-        let mut same_port = ports.keys().filter(|at| at.port() == addr.port());
+        let mut same_port = ports
+            .keys()
+            .filter(|listened| listened.at.port() == addr.port());
         same_port.any(takes)
     }
 
-    fn ports(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, usize>> {
+    fn ports(&self) -> MutexGuard<'_, BTreeMap<Listened, usize>> {
         self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -128,13 +134,25 @@ impl Shared {
     }
 }
 
+/// A place where we listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Listened {
+    at: SocketAddr,
+    /// No loopback address leads to our stack: a server on the host's own TCP may have the port there.
+    by_our_stack: bool,
+}
+
 /// Where we listen, as long as this is held.
-pub(crate) struct Port(Arc<Shared>, SocketAddr);
+pub(crate) struct Port(Arc<Shared>, Listened);
 
 impl Port {
-    pub(crate) fn note(shared: &Arc<Shared>, at: SocketAddr) -> Self {
-        *shared.ports().entry(at).or_default() += 1;
-        Self(Arc::clone(shared), at)
+    pub(crate) fn note(shared: &Arc<Shared>, at: SocketAddr, proto: Proto) -> Self {
+        let listened = Listened {
+            at,
+            by_our_stack: proto == Proto::Mptcp,
+        };
+        *shared.ports().entry(listened).or_default() += 1;
+        Self(Arc::clone(shared), listened)
     }
 }
 
