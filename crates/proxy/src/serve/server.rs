@@ -179,7 +179,7 @@ impl Server {
     ) {
         let name = Arc::clone(&settings.spec.name);
         let shared = Arc::clone(&self.shared);
-        let port = Port::note(&shared, address, settings.spec.on.proto);
+        let port = Port::note(&shared, address, &listener);
         let row = Arc::new(Row::new(shared, settings, Arc::clone(&totals), &listener));
         let (stop, stopped) = watch::channel(Stop::No);
         let (give, back) = oneshot::channel();

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::endpoint::Proto;
 use crate::places::{Place, Places};
 use crate::request::Client;
 use crate::serve::passwords::{Checked, Checks};
 use crate::serve::{Observer, Policy, Refusal};
 use crate::sockets::Sockets;
+use crate::stream::Listener;
 
 /// Descriptors that connections leave to everything else (the resolver, paths that come, the control socket): a quarter of the
 /// limit of open files, at most so many.
@@ -146,11 +146,9 @@ struct Listened {
 pub(crate) struct Port(Arc<Shared>, Listened);
 
 impl Port {
-    pub(crate) fn note(shared: &Arc<Shared>, at: SocketAddr, proto: Proto) -> Self {
-        let listened = Listened {
-            at,
-            by_our_stack: proto == Proto::Mptcp,
-        };
+    pub(crate) fn note(shared: &Arc<Shared>, at: SocketAddr, listener: &Listener) -> Self {
+        let by_our_stack = matches!(listener, Listener::Ours { .. });
+        let listened = Listened { at, by_our_stack };
         *shared.ports().entry(listened).or_default() += 1;
         Self(Arc::clone(shared), listened)
     }
