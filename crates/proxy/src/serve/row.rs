@@ -216,11 +216,11 @@ impl Row {
         self.shared.observer.accepted(name, peer);
         let (reserved, files) = reserved;
         let client = Some(peer).filter(|_| !stream.is_from_this_host());
-        // Also a task that panics is over.
+        // Also a task that panics is over, and one that is dropped.
         let mut open = Open {
             row: &self,
             name,
-            outcome: Outcome::Broken,
+            outcome: Outcome::Stopped,
         };
         open.outcome = match self.places.give(reserved, client) {
             Some(place) => {
@@ -257,7 +257,11 @@ struct Open<'a> {
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
-        self.row.totals.over(self.outcome);
+        let outcome = match std::thread::panicking() {
+            true => Outcome::Broken,
+            false => self.outcome,
+        };
+        self.row.totals.over(outcome);
         self.row.shared.observer.closed(self.name);
     }
 }

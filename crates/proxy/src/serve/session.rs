@@ -158,7 +158,8 @@ impl Session {
         });
         match how {
             How::Finished => Outcome::Finished,
-            How::Broken | How::Idle | How::Stopped => Outcome::Broken,
+            How::Broken | How::Idle => Outcome::Broken,
+            How::Stopped => Outcome::Stopped,
         }
     }
 }

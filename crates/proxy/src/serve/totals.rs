@@ -35,13 +35,14 @@ impl Totals {
         accepted.saturating_sub(over.into_iter().sum())
     }
 
-    /// Counts a connection that is over.
+    /// Counts a connection that is over. One that we ended because we stop was open at the end, and stays so in the count.
     pub(crate) fn over(&self, outcome: Outcome) {
         let count = match outcome {
             Outcome::Finished => &self.finished,
             Outcome::Unreachable => &self.unreachable,
             Outcome::Broken => &self.broken,
             Outcome::Refused => &self.refused,
+            Outcome::Stopped => return,
         };
         count.fetch_add(1, Ordering::Relaxed);
     }
@@ -54,4 +55,6 @@ pub(crate) enum Outcome {
     Unreachable,
     Broken,
     Refused,
+    /// It was open when the listener was stopped.
+    Stopped,
 }

@@ -208,9 +208,13 @@ pub(super) async fn associate(
     });
     match how {
         How::Finished => Outcome::Finished,
-        How::Broken | How::Idle | How::Stopped => {
+        How::Broken | How::Idle => {
             stream.abort();
             Outcome::Broken
+        }
+        How::Stopped => {
+            stream.abort();
+            Outcome::Stopped
         }
     }
 }
