@@ -69,7 +69,7 @@ impl Shaper {
 
     /// The limit of a path, and what it held back until `now`.
     pub(crate) fn look(&self, iface: IfaceId, now: Instant) -> Option<(RateLimit, Held)> {
-        let path = self.paths.iter().find(|path| path.iface == iface)?;
+        let path = self.known(iface)?;
         let waits = path.since.map_or(Duration::ZERO, |since| now.since(since));
         let held = Held {
             time: path.held.time + waits,
@@ -80,7 +80,7 @@ impl Shaper {
 
     /// Notes what the device of a path does, and gives the path as its limit leaves it.
     pub(crate) fn fit(&mut self, path: &Path) -> Path {
-        self.devices.retain(|(iface, _)| *iface != path.iface);
+        self.forget_device(path.iface);
         self.devices.push((path.iface, path.offload));
         let offload = self.offload(path.iface).unwrap_or(path.offload);
         Path {
@@ -89,11 +89,15 @@ impl Shaper {
         }
     }
 
+    /// The device of an interface is gone. Its limit stays, for when it comes back.
+    pub(crate) fn forget_device(&mut self, iface: IfaceId) {
+        self.devices.retain(|(known, _)| *known != iface);
+    }
+
     /// What a device is asked to do: to divide no burst that is larger than what may leave at once.
     pub(crate) fn offload(&self, iface: IfaceId) -> Option<Offload> {
         let (_, device) = self.devices.iter().find(|(known, _)| *known == iface)?;
-        let limited = self.paths.iter().find(|path| path.iface == iface);
-        let most = limited.map_or(u32::MAX, |path| {
+        let most = self.known(iface).map_or(u32::MAX, |path| {
             u32::try_from(path.bucket.limit().burst).unwrap_or(u32::MAX)
         });
         Some(Offload {
@@ -116,6 +120,10 @@ impl Shaper {
     /// A device that had no room in this poll, whatever tokens there were.
     pub(crate) fn full_device(&self) -> Option<IfaceId> {
         self.device_full
+    }
+
+    fn known(&self, iface: IfaceId) -> Option<&Shaped> {
+        self.paths.iter().find(|path| path.iface == iface)
     }
 
     fn find(&mut self, iface: IfaceId) -> Option<&mut Shaped> {

@@ -41,6 +41,10 @@ impl Stack {
             }
             PathEvent::Down { iface, addr } => {
                 self.take_path(iface, addr);
+                let resting = self.resting.iter().map(|r| &r.path);
+                if !self.paths.iter().chain(resting).any(|p| p.iface == iface) {
+                    self.shaper.forget_device(iface);
+                }
                 self.tell_of_address(EventKind::LocalDown { iface, addr });
                 self.for_each_conn(|conn, cx| conn.uplinks().down(iface, addr, cx));
             }
