@@ -234,7 +234,11 @@ mod tests {
                 checks.ask(ip(1), || false, hash).await
             }));
         }
-        while checks.turns.available_permits() == AT_ONCE {
+        let waiting = || {
+            let clients = checks.clients();
+            clients.values().map(|entry| entry.waiting).sum::<usize>()
+        };
+        while waiting() < MOST_WAITING || checks.turns.available_permits() == AT_ONCE {
             tokio::task::yield_now().await;
         }
         let right = checks.ask(ip(2), || false, || true).await;
