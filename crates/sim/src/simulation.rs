@@ -9,6 +9,7 @@ use manypath_tcp::units::Rate;
 use crate::endpoint::{Endpoint, Phase, Plan};
 use crate::fabric::{Fabric, LinkId, Port};
 use crate::host::{Host, Service};
+use crate::line::LineCounters;
 use crate::loss::Loss;
 use crate::oracle::{Rule, Violation};
 use crate::record::{Capture, CaptureError};
@@ -140,6 +141,11 @@ impl Simulation {
     #[must_use]
     pub fn hosts(&self) -> &[Host] {
         &self.hosts
+    }
+
+    /// Every link with its name and the counters of both directions.
+    pub fn links(&self) -> impl Iterator<Item = (&str, [LineCounters; 2])> {
+        self.fabric.link_counters()
     }
 
     /// The current virtual time.

@@ -10,11 +10,11 @@ mod folder;
 mod page;
 mod relay;
 mod report;
-mod server;
 mod show;
 mod simulated;
 mod stretch;
 mod transfer;
+pub(crate) mod web;
 
 use std::io;
 use std::path::PathBuf;
@@ -201,7 +201,12 @@ fn real(options: &Options, stop: &AtomicBool) -> Result<Report, DemoError> {
 
     let bed = Testbed::new("demo", &paths(), "cubic", 1)?;
     kernel::prepare(&bed.server, CHECKSUM)?;
-    let web = server::start(&bed.server, folder.path(), WEB_PORT)?;
+    let web = web::start(
+        &bed.server,
+        folder.path(),
+        WEB_PORT,
+        web::Transport::Multipath,
+    )?;
     let before = kernel::Counters::read(&bed.server).unwrap_or_default();
 
     let mut runs = Vec::new();

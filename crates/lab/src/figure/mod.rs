@@ -45,6 +45,7 @@ mod pathfinder;
 mod plan;
 mod process;
 mod progress;
+mod proxy;
 mod real;
 mod requests;
 mod routed;
@@ -254,6 +255,7 @@ pub fn all() -> impl Iterator<Item = &'static Figure> {
         net11::FIGURES,
         smapp::FIGURES,
         pathfinder::FIGURES,
+        proxy::FIGURES,
         emulator,
     ]
     .into_iter()

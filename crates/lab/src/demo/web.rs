@@ -1,4 +1,4 @@
-//! A web server on the kernel's Multipath TCP: a stock one where there is one, else a small one of our own.
+//! A web server on the kernel's Multipath TCP or on plain TCP: a stock one where there is one, else a small one of our own.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -14,10 +14,28 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::{DemoError, await_listener};
 use crate::netns::{NetNs, Process};
 
+/// What the server's sockets speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// The kernel's Multipath TCP.
+    Multipath,
+    /// Plain TCP.
+    Tcp,
+}
+
+impl Transport {
+    const fn protocol(self) -> Protocol {
+        match self {
+            Self::Multipath => Protocol::MPTCP,
+            Self::Tcp => Protocol::TCP,
+        }
+    }
+}
+
 /// A server at work; it ends with this guard.
 #[derive(Debug)]
-pub(super) enum Web {
-    /// A stock program, made to open Multipath TCP sockets from outside.
+pub(crate) enum Web {
+    /// A stock program, which is made to open Multipath TCP sockets from outside.
     Stock {
         name: &'static str,
         _process: Process,
@@ -27,6 +45,7 @@ pub(super) enum Web {
 }
 
 impl Web {
+    /// Which server of Multipath TCP it is.
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Stock { name, .. } => {
@@ -40,9 +59,14 @@ impl Web {
 }
 
 /// Serves the files of `folder` at a port of every address of the namespace.
-pub(super) fn start(ns: &NetNs, folder: &Path, port: u16) -> Result<Web, DemoError> {
+pub(crate) fn start(
+    ns: &NetNs,
+    folder: &Path,
+    port: u16,
+    transport: Transport,
+) -> Result<Web, DemoError> {
     for name in ["nginx", "python3"] {
-        if let Some(process) = stock(ns, name, folder, port)? {
+        if let Some(process) = stock(ns, name, folder, port, transport)? {
             return Ok(Web::Stock {
                 name,
                 _process: process,
@@ -51,19 +75,21 @@ pub(super) fn start(ns: &NetNs, folder: &Path, port: u16) -> Result<Web, DemoErr
     }
     let failed = |source: io::Error| DemoError::Program {
         program: "the web server".to_owned(),
-        message: format!("no Multipath TCP socket: {source}"),
+        message: format!("no socket: {source}"),
     };
-    OwnServer::start(ns, folder, port)
+    OwnServer::start(ns, folder, port, transport)
         .map(|server| Web::Own { _server: server })
         .map_err(failed)
 }
 
-/// A stock server under `mptcpize`, or nothing when either is missing or does not start: the next one is tried then.
+/// A stock server, under `mptcpize` for Multipath TCP, or nothing when either is missing or does not start: the next one is tried
+/// then.
 fn stock(
     ns: &NetNs,
     name: &'static str,
     folder: &Path,
     port: u16,
+    transport: Transport,
 ) -> Result<Option<Process>, DemoError> {
     let log = folder.join(format!("{name}.log"));
     let file = |source| DemoError::File {
@@ -71,8 +97,14 @@ fn stock(
         source,
     };
     let errors = std::fs::File::create(&log).map_err(file)?;
-    let mut command = Command::new("mptcpize");
-    command.arg("run").arg(name);
+    let mut command = match transport {
+        Transport::Multipath => {
+            let mut command = Command::new("mptcpize");
+            command.arg("run").arg(name);
+            command
+        }
+        Transport::Tcp => Command::new(name),
+    };
     match name {
         "nginx" => {
             let configuration = folder.join("nginx.conf");
@@ -129,15 +161,16 @@ fn nginx_configuration(folder: &Path, port: u16) -> String {
 
 /// A thread that answers every request for a file of one folder.
 #[derive(Debug)]
-pub(super) struct OwnServer {
+pub(crate) struct OwnServer {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl OwnServer {
-    fn start(ns: &NetNs, folder: &Path, port: u16) -> io::Result<Self> {
+    fn start(ns: &NetNs, folder: &Path, port: u16, transport: Transport) -> io::Result<Self> {
         let listener = ns.run(move || -> io::Result<TcpListener> {
-            let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP))?;
+            let protocol = Some(transport.protocol());
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, protocol)?;
             socket.set_reuse_address(true)?;
             // The kernel serves joins to its other addresses only on a socket bound to all of them.
             socket.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)).into())?;
@@ -251,7 +284,7 @@ mod tests {
         };
         let folder = tempfile::tempdir().expect("a temporary folder");
         std::fs::write(folder.path().join("f"), b"content").expect("writable");
-        let Ok(_server) = OwnServer::start(&ns, folder.path(), 8080) else {
+        let Ok(_server) = OwnServer::start(&ns, folder.path(), 8080, Transport::Multipath) else {
             return;
         };
         assert!(ns.listens(8080));
