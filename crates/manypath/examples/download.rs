@@ -47,6 +47,8 @@ pub async fn tell(mut events: PathEvents) {
         match event {
             PathEvent::SubflowUp { local, remote, .. } => eprintln!("\nup: {local} > {remote}"),
             PathEvent::SubflowDown { local, cause, .. } => eprintln!("\ndown: {local} ({cause})"),
+            PathEvent::LocalDown { addr } => eprintln!("\nlost: {addr}"),
+            PathEvent::LocalUp { addr } => eprintln!("\nthere: {addr}"),
             PathEvent::Timeout { subflow, rto, .. } => {
                 eprintln!("\nsilent: subflow {subflow}, tried again in {rto:?}");
             }

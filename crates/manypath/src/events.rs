@@ -38,7 +38,7 @@ pub enum PathEvent {
         subflow: SubflowId,
         /// The timeout that applies now.
         rto: Duration,
-        /// How often it was doubled.
+        /// How often it has expired in a row. Each time doubles it, unless nothing was under way.
         backoffs: u8,
     },
     /// Multipath TCP was given up, wholly or in part (RFC 8684 section 3.7).
@@ -65,7 +65,8 @@ pub enum PathEvent {
         /// The address.
         addr: IpAddr,
     },
-    /// An address of ours is gone.
+    /// An address of ours is gone, or the link under it: what leaves from it waits. Its subflows are down only once the peer or a timeout
+    /// says so, and go on if it is back before.
     LocalDown {
         /// The address.
         addr: IpAddr,

@@ -15,7 +15,9 @@ pub use manypath_io::Attach;
 ///
 /// Clones are the same stack. When the last clone and all streams are gone, what was written is still delivered, which may block the
 /// thread for 30 s ([`HostBuilder::linger`]); then the host is put back as it was. A program that ends with
-/// [`MpStream::close`] and [`Host::wait_idle`] has nothing left to wait for there.
+/// [`MpStream::close`] and [`Host::wait_idle`] has nothing left to wait for there. One that is to end on SIGINT or SIGTERM catches them
+/// (`tokio::signal`) and lets its `Host` go: killed, it leaves its firewall rules and its reserved ports behind until the next
+/// manypath process of the same user starts.
 #[derive(Clone)]
 pub struct Host {
     pub(crate) inner: manypath_io::Host,
@@ -248,8 +250,11 @@ pub struct HostBuilder {
 }
 
 impl HostBuilder {
-    /// Adds a path, `INTERFACE[=ADDRESS[/PREFIX]][,backup][,gateway=ADDRESS]`. Without any, every interface with a default route is one.
-    /// What is wrong with it, [`HostBuilder::build`] says.
+    /// Adds a path, `INTERFACE[=ADDRESS[/PREFIX]][,backup][,gateway=ADDRESS][,rate=RATE]`. Without any, every interface with a default
+    /// route is one. What is wrong with the words, [`HostBuilder::build`] says. An interface or an address that this host does not
+    /// have may come later: only one path has to be there at the start, and [`Host::troubles`] tells what the others lack.
+    ///
+    /// With a rate (`5mbit`) no more leaves by the interface.
     #[must_use]
     pub fn path(mut self, path: impl AsRef<str>) -> Self {
         match path.as_ref().parse() {
@@ -342,7 +347,7 @@ impl HostBuilder {
             .conn_options(self.connect.conn.clone())
             .accept_options(self.listen.conn.clone());
         Ok(Host {
-            inner: inner.build()?,
+            inner: inner.build().map_err(say_what_it_takes)?,
             defaults: Arc::new(Defaults {
                 connect: self.connect,
                 listen: self.listen,
@@ -357,3 +362,17 @@ const _: () = {
     in_any_thread::<MpStream>();
     in_any_thread::<MpListener>();
 };
+
+/// A refusal of the system does not say by itself what would have been enough.
+fn say_what_it_takes(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => io::Error::new(
+            error.kind(),
+            format!(
+                "{error}; packets take CAP_NET_RAW and CAP_NET_ADMIN: run as root, in a user namespace that owns the interfaces, or \
+                 `setcap cap_net_raw,cap_net_admin+ep PROGRAM`"
+            ),
+        ),
+        _ => error,
+    }
+}

@@ -37,7 +37,8 @@ macro_rules! connection_setters {
             self
         }
 
-        /// Which subflow carries the next data. By default [`Scheduler::Guarded`].
+        /// Which subflow carries the next data that this end sends. By default [`Scheduler::Guarded`]. What the peer sends, as in a
+        /// download, goes where the peer's scheduler puts it; backups and paths that are closed are told to it.
         #[must_use]
         pub fn scheduler(mut self, scheduler: Scheduler) -> Self {
             self.conn.scheduler = scheduler;
@@ -97,8 +98,9 @@ macro_rules! connection_setters {
             self
         }
 
-        /// Gives the connection up when data stays unacknowledged for so long (RFC 5482). By default TCP's retransmissions decide,
-        /// for about 15 minutes.
+        /// Gives the connection up when data stays unacknowledged for so long, on whichever paths it was sent (RFC 5482). A single path
+        /// that is silent for so long is given up as well, while others carry on. By default TCP's retransmissions decide, for
+        /// about 15 minutes, and [`without_paths_for`](Self::without_paths_for) after them.
         #[must_use]
         pub fn user_timeout(mut self, limit: Duration) -> Self {
             self.conn.user_timeout = Some(limit.into());

@@ -44,6 +44,15 @@
 //! These traits work inside the protocol machine, which has no clock: [`Instant`] and [`Span`] are nanosecond counts that come in as
 //! arguments. A [`Span`] converts from and to [`std::time::Duration`] by `into`.
 //!
+//! # Panics
+//!
+//! They run in the stack's own tasks. One that panics stops them: the panic is told on standard error, and connections of that
+//! [`Host`](crate::Host) do not go on. Rather decline ([`Choice::Wait`]) than panic.
+//!
+//! # Which end
+//!
+//! A scheduler and a congestion control decide about what their own end sends. In a download they belong to the server.
+//!
 //! # Stability
 //!
 //! What these traits see grows with the protocol machine, and may change with a minor version when the rest of this crate does not.

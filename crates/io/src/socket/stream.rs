@@ -144,7 +144,7 @@ impl Connect {
         if outside.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::HostUnreachable,
-                "the paths of our stack lead away from this host, and a loopback address is on it",
+                "the paths of our stack lead away from this host, and a loopback address is on it: reach it by an ordinary TCP socket",
             ));
         }
         let request = Request {

@@ -211,3 +211,36 @@ fn a_connection_without_subflows_ends_after_break_before_make() {
         );
     }
 }
+
+/// The user's limit is about the data, not about each subflow after the other, and nobody waits for new subflows beyond it (RFC 5482).
+#[test]
+fn a_connection_without_data_acks_ends_with_the_users_timeout() {
+    let (a, b) = PAIRS[0];
+    let setup = Setup {
+        app: Some("upload = \"900MB\"\noptions = { user-timeout = \"8s\" }"),
+        outages: &[(2.0, 100.0)],
+        outages_b: &[(2.0, 100.0)],
+        ..Setup::default()
+    };
+    let mut bench = Bench::new(a, b, Way::Up, setup);
+    let failure = |bench: &Bench| bench.sim.hosts()[0].endpoints()[0].record.failure;
+    bench.sim.run_until(Instant::from_millis(9_900));
+    assert_eq!(failure(&bench), None);
+    bench.sim.run_until(Instant::from_millis(10_400));
+    let timed_out = manypath_stack::api::CloseCause::TimedOut;
+    assert_eq!(failure(&bench), Some(timed_out));
+}
+
+/// One path is silent for longer than the user's limit, while the other delivers.
+#[test]
+fn a_silent_path_does_not_end_a_connection_by_the_users_timeout() {
+    let (a, b) = PAIRS[0];
+    let setup = Setup {
+        app: Some("upload = \"900MB\"\noptions = { user-timeout = \"3s\" }"),
+        outages: &[(2.0, 100.0)],
+        ..Setup::default()
+    };
+    let mut bench = Bench::new(a, b, Way::Up, setup);
+    bench.sim.run_until(Instant::from_secs(12));
+    assert!(bench.sender().closed.is_none());
+}

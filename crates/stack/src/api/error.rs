@@ -37,7 +37,7 @@ impl fmt::Display for StackError {
             Self::NoSuchHandle => "no such connection or listener",
             Self::AddressInUse => "the address and port are in use",
             Self::BadAddress => {
-                "no host has such an address (it is unspecified, multicast, broadcast or reserved)"
+                "nobody can be reached there: the address is unspecified, multicast, broadcast or reserved, or the port is 0"
             }
             Self::NoPath => "no local address can reach that destination",
             Self::NoPorts => {

@@ -215,6 +215,15 @@ impl Conn {
         }
     }
 
+    /// Until when what is outstanding may lack a Data ACK, on whichever subflows it was sent (RFC 5482). A peer that keeps its window
+    /// closed answers. Without Multipath TCP the subflow has this limit.
+    pub(in crate::conn) fn user_deadline(&self) -> Option<Instant> {
+        let limit = self.opts.user_timeout?;
+        let open = self.life.closed.is_none() && self.level.is_multipath();
+        let data = open && self.send.outstanding() == Outstanding::Data;
+        Some(self.data_timer.unanswered_since().filter(|_| data)? + limit)
+    }
+
     /// No Data ACK advanced for a data-level time-out. // rfc8684:R3
     pub(in crate::conn) fn on_data_timeout(&mut self, cx: &mut Cx<'_>) {
         cx.count.conn_rto += 1;

@@ -42,6 +42,8 @@ enum Timer {
     Memory,
     /// No subflow is left.
     NoSubflow,
+    /// Data has had no Data ACK for as long as the user allows.
+    UserTimeout,
     /// The application closed, and nothing advances.
     Orphan,
     /// ADD_ADDR and REMOVE_ADDR are repeated.
@@ -122,6 +124,7 @@ impl Timer {
         Self::Data,
         Self::Memory,
         Self::NoSubflow,
+        Self::UserTimeout,
         Self::Orphan,
         Self::Announcement,
         Self::PathManager,
@@ -145,6 +148,7 @@ impl Conn {
             Timer::Data => self.data_timer.deadline(),
             Timer::Memory => self.limits.memory_check,
             Timer::NoSubflow => self.life.close_timeout,
+            Timer::UserTimeout => self.user_deadline(),
             Timer::Orphan => self.life.orphan_until,
             Timer::Announcement => {
                 let at = self.paths.announcements.deadline();
@@ -211,6 +215,10 @@ impl Conn {
                 self.life.close_timeout = None;
                 self.ending().finish(CloseCause::NoSubflow, cx);
                 // Joins that are under way come too late.
+                self.flight().close_all(cx);
+            }
+            Timer::UserTimeout => {
+                self.ending().finish(CloseCause::TimedOut, cx);
                 self.flight().close_all(cx);
             }
             Timer::Orphan => self.ending().linger_due(cx),

@@ -16,7 +16,7 @@ use super::{Choice, Need, PathView, candidates};
 pub trait Schedule: fmt::Debug + Send {
     /// Chooses the subflow for what is waiting, among [`usable`] ones with [room](super::Room::is_open); another choice counts as
     /// [`Choice::Wait`]. After `Wait` it is asked again when something changed: an acknowledgement, a timeout, a path. With nothing
-    /// in flight nothing changes, so a scheduler that waits then stalls its connection.
+    /// in flight nothing changes, so a scheduler that waits then stalls its connection. `paths` is never empty.
     fn pick(&mut self, paths: &[PathView], need: &Need) -> Choice;
 }
 

@@ -250,7 +250,7 @@ impl Schedule {
         let scheduler = opts.scheduler;
         let views = &self.views[..self.in_view];
         let choice = match (scheduler, purpose) {
-            (Scheduler::Custom(custom), Purpose::Fresh) if need.bytes > 0 => {
+            (Scheduler::Custom(custom), Purpose::Fresh) if need.bytes > 0 && !views.is_empty() => {
                 self.outside.pick(custom, views, &need)
             }
             _ => scheduler.pick(views, need),
