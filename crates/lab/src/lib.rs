@@ -21,6 +21,7 @@ mod interrupt;
 pub mod kernel;
 pub mod netns;
 pub mod parallel;
+mod relay;
 mod spoken;
 pub mod testbed;
 mod whole;

@@ -121,7 +121,8 @@ pub(super) fn run(case: Option<&Case>, program: &Path) -> Result<Measured, Failu
     let tally = Arc::new(Tally::default());
     serve(&bed.server, listener, &tally)?;
     let limits = case.map(|case| limits(&(case.config)()));
-    let mut process = relay::for_server(&bed, program, PORT, &limits.unwrap_or_default())?;
+    let limits: Vec<&str> = limits.iter().flatten().map(String::as_str).collect();
+    let mut process = relay::for_server(&bed, program, PORT, &limits)?;
     call(&bed.client, &tally)?;
     std::thread::sleep(WARM_UP);
     let read = |of: &AtomicU64| of.load(Ordering::Relaxed);

@@ -1,7 +1,6 @@
 //! The ends of an upload on real packets: a server of the kernel, and a client that is our `manypath forward` or the kernel.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::process::{Command, Stdio};
 
 use socket2::Protocol;
 
@@ -9,6 +8,7 @@ use super::Run;
 use super::real::{PATIENCE, PORT, failed, socket};
 use crate::kernel;
 use crate::netns::NetNs;
+use crate::relay::forward;
 use crate::spoken::Spoken;
 
 /// The kernel's congestion control, which is ours by default.
@@ -63,22 +63,10 @@ impl<'a> Client<'a> {
         paths: &[String],
         options: &[&str],
     ) -> Result<Self, String> {
-        let mut command = Command::new(run.program);
         let (from, to) = (format!("tcp:{LOCAL}"), format!("mptcp:{server}:{PORT}"));
-        command.args([
-            "forward",
-            "--listen",
-            &from,
-            "--to",
-            &to,
-            "--checksum",
-            "off",
-        ]);
-        command.args(options).args(paths).stdout(Stdio::null());
-        let mut relay = Spoken::start(host, command).map_err(failed("forward"))?;
-        relay
-            .says(" goes to ", PATIENCE)
-            .map_err(failed("forward did not start"))?;
+        let options = [&["--checksum", "off"], options].concat();
+        let relay = forward(host, run.program, [&from, &to], paths, &options);
+        let relay = relay.map_err(|error| error.to_string())?;
         Ok(Self::Relay(host, relay))
     }
 

@@ -23,6 +23,7 @@ use crate::emulator::{Buffer, LineConfig};
 use crate::kernel;
 use crate::netns::NetNs;
 use crate::parallel::PathSpec;
+use crate::relay::End;
 use crate::spoken::Spoken;
 use crate::testbed::{SERVER, TestPath, Testbed};
 
@@ -273,36 +274,6 @@ pub(super) fn socket(protocol: Protocol, congestion: &str) -> std::io::Result<So
     Ok(socket)
 }
 
-/// Our own address on a path at the server's end: the kernel has the others.
-pub(super) fn served_at(path: usize) -> IpAddr {
-    Ipv4Addr::new(10, 77, u8::try_from(path + 1).unwrap_or(u8::MAX), 20).into()
-}
-
-/// The paths of our server and of our client, for their command lines.
-pub(super) fn server_paths(bed: &Testbed) -> Vec<String> {
-    path_words(bed, served_at, Testbed::client_address)
-}
-
-pub(super) fn client_paths(bed: &Testbed) -> Vec<String> {
-    path_words(bed, Testbed::own_address, Testbed::gateway)
-}
-
-fn path_words(
-    bed: &Testbed,
-    own: fn(usize) -> IpAddr,
-    gateway: fn(usize) -> IpAddr,
-) -> Vec<String> {
-    let paths = bed.paths().iter().enumerate();
-    let words = paths.flat_map(|(n, path)| {
-        let (own, gateway) = (own(n), gateway(n));
-        [
-            "--path".to_owned(),
-            format!("{}={own},gateway={gateway}", path.name),
-        ]
-    });
-    words.collect()
-}
-
 /// `manypath perf` at both ends.
 fn ours(bed: &Testbed, run: &Run<'_>, transfer: Transfer<'_>) -> Result<Carried, String> {
     let options: &[(&str, &str)] = match run.line.does {
@@ -319,9 +290,9 @@ fn ours(bed: &Testbed, run: &Run<'_>, transfer: Transfer<'_>) -> Result<Carried,
         }
         command
     };
-    let server_at = SocketAddr::new(served_at(0), PORT).to_string();
+    let server_at = SocketAddr::new(Testbed::own_server_address(0), PORT).to_string();
     let mut serve = command(&["serve", "--listen", &server_at, "--connections", "1"]);
-    serve.args(server_paths(bed));
+    serve.args(End::Server.paths(bed));
     serve.stdout(Stdio::null());
     let mut server = Spoken::start(&bed.server, serve).map_err(failed("perf serve"))?;
     server
@@ -331,7 +302,7 @@ fn ours(bed: &Testbed, run: &Run<'_>, transfer: Transfer<'_>) -> Result<Carried,
     let look = format!("{}ms", LOOK.as_millis());
     let mut receive = command(&["receive", &server_at, "--time", &length]);
     receive.args(["--json", "--interval", &look]);
-    receive.args(client_paths(bed));
+    receive.args(End::Client.paths(bed));
     let output = bed.client.output(receive).map_err(failed("perf receive"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);

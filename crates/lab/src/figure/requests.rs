@@ -6,14 +6,12 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
-use super::real::{
-    PATIENCE, PORT, bed, client_paths, failed, kept_up, of_the_kernel, prepare_kernels, served_at,
-    server_paths,
-};
+use super::real::{PATIENCE, PORT, bed, failed, kept_up, of_the_kernel, prepare_kernels};
 use super::{Arm, Does, Run};
 use crate::parallel::PathSpec;
+use crate::relay::End;
 use crate::spoken::Spoken;
-use crate::testbed::SERVER;
+use crate::testbed::{SERVER, Testbed};
 
 /// What to ask for.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +30,10 @@ pub(super) struct Requests<'a> {
 pub(super) fn rate(run: &Run<'_>, requests: Requests<'_>) -> Result<f64, String> {
     let bed = bed(requests.paths, requests.congestion)?;
     let (proto, at) = match (run.arm, run.line.does) {
-        (Arm::Real, _) => ("mptcp", SocketAddr::new(served_at(0), PORT)),
+        (Arm::Real, _) => (
+            "mptcp",
+            SocketAddr::new(Testbed::own_server_address(0), PORT),
+        ),
         (_, Does::Tcp(_)) => ("tcp", SocketAddr::from((SERVER, PORT))),
         _ => ("kernel-mptcp", SocketAddr::from((SERVER, PORT))),
     };
@@ -58,7 +59,7 @@ pub(super) fn rate(run: &Run<'_>, requests: Requests<'_>) -> Result<f64, String>
     };
     let mut serve = command(
         &["serve", "--listen", &listen.to_string()],
-        server_paths(&bed),
+        End::Server.paths(&bed),
     );
     serve.stdout(Stdio::null());
     let mut server = Spoken::start(&bed.server, serve).map_err(failed("perf serve"))?;
@@ -67,7 +68,7 @@ pub(super) fn rate(run: &Run<'_>, requests: Requests<'_>) -> Result<f64, String>
         .map_err(failed("perf serve did not start"))?;
     let [size, count, clients] =
         [requests.size, requests.count, requests.clients].map(|number| number.to_string());
-    let mut send = command(&["send", &at.to_string()], client_paths(&bed));
+    let mut send = command(&["send", &at.to_string()], End::Client.paths(&bed));
     send.args(["--requests", "1", "--request-size", "100", "--json"]);
     send.args([
         "--response-size",

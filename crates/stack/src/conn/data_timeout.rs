@@ -194,6 +194,19 @@ impl Flight<'_> {
     }
 }
 
+impl SendQueue {
+    /// Until when what is outstanding may lack a Data ACK, on whichever subflows it was sent (RFC 5482). A peer that keeps its window
+    /// closed answers, and the FIN of plain TCP is the subflow's.
+    pub(in crate::conn) fn user_deadline(
+        &self,
+        data_timer: &DataTimer,
+        limit: Duration,
+    ) -> Option<Instant> {
+        let since = data_timer.unanswered_since()?;
+        (self.outstanding() == Outstanding::Data).then_some(since + limit)
+    }
+}
+
 impl Conn {
     /// Runs the data-level timer exactly while something is outstanding.
     pub(crate) fn arm_data_timer(&mut self, now: Instant) {
@@ -213,15 +226,6 @@ impl Conn {
             self.data_timer
                 .start_at_latest(now, self.subflows.subflow_acked_data_rto(&self.send));
         }
-    }
-
-    /// Until when what is outstanding may lack a Data ACK, on whichever subflows it was sent (RFC 5482). A peer that keeps its window
-    /// closed answers. Without Multipath TCP the subflow has this limit.
-    pub(in crate::conn) fn user_deadline(&self) -> Option<Instant> {
-        let limit = self.opts.user_timeout?;
-        let open = self.life.closed.is_none() && self.level.is_multipath();
-        let data = open && self.send.outstanding() == Outstanding::Data;
-        Some(self.data_timer.unanswered_since().filter(|_| data)? + limit)
     }
 
     /// No Data ACK advanced for a data-level time-out. // rfc8684:R3

@@ -148,7 +148,11 @@ impl Conn {
             Timer::Data => self.data_timer.deadline(),
             Timer::Memory => self.limits.memory_check,
             Timer::NoSubflow => self.life.close_timeout,
-            Timer::UserTimeout => self.user_deadline(),
+            Timer::UserTimeout => {
+                let awaits = |_: &Duration| self.life.awaits_data_acks(&self.handshake, self.level);
+                let limit = self.opts.user_timeout.filter(awaits);
+                limit.and_then(|limit| self.send.user_deadline(&self.data_timer, limit))
+            }
             Timer::Orphan => self.life.orphan_until,
             Timer::Announcement => {
                 let at = self.paths.announcements.deadline();

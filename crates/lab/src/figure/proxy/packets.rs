@@ -8,15 +8,14 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::super::ends::CONGESTION;
-use super::super::real::{
-    PATIENCE, bed, client_paths, failed, kept_up, prepare_kernels, served_at, server_paths,
-};
+use super::super::real::{PATIENCE, bed, failed, kept_up, prepare_kernels};
 use super::super::{Arm, Run};
 use super::{Job, Rates};
 use crate::demo::web::{self, Web};
 use crate::emulator::Way;
 use crate::kernel;
 use crate::netns::{NetNs, Process};
+use crate::relay::{End, forward};
 use crate::spoken::Spoken;
 use crate::testbed::{SERVER, Testbed};
 
@@ -137,14 +136,14 @@ fn receive_buffer(ns: &NetNs, buffer: u64) -> Result<(), String> {
 
 /// `manypath forward` before curl, `manypath proxy` before the server. The limit stands in the proxy's command line.
 fn ours(run: &Run<'_>, bed: &Testbed, folder: &Path, job: &Job) -> Result<Ways, String> {
-    let proxy_at = SocketAddr::new(served_at(0), PROXY_PORT);
+    let proxy_at = SocketAddr::new(Testbed::own_server_address(0), PROXY_PORT);
     let file = folder.join("proxy.toml");
     let text = format!(
         "[[listen]]\non = \"mptcp:{proxy_at}\"\nopening = \"http\"\noutside = \"tcp\"\n\
          [[rule]]\nclient = \"10.77.0.0/16\"\nto = \"{SERVER}/32\"\nport = {WEB_PORT}\nthen = \"allow\"\n"
     );
     std::fs::write(&file, text).map_err(failed("the proxy's configuration"))?;
-    let mut paths = server_paths(bed);
+    let mut paths = End::Server.paths(bed);
     if let (Some(cap), Some(ethernet)) = (job.cap, paths.get_mut(1)) {
         ethernet.push_str(&format!(",rate={cap}bit"));
     }
@@ -157,14 +156,11 @@ fn ours(run: &Run<'_>, bed: &Testbed, folder: &Path, job: &Job) -> Result<Ways, 
         .map_err(failed("manypath proxy did not start"))?;
     let local = SocketAddr::from(([127, 0, 0, 1], LOCAL_PORT));
     let (from, to) = (format!("tcp:{local}"), format!("mptcp:{proxy_at}"));
-    let mut relay = Command::new(run.program);
-    relay.args(["forward", "--listen", &from, "--to", &to]);
-    relay.args(["--checksum", "off", "--buffer", &job.buffer.to_string()]);
-    relay.args(client_paths(bed)).stdout(Stdio::null());
-    let mut relay = Spoken::start(&bed.client, relay).map_err(failed("manypath forward"))?;
-    relay
-        .says(" goes to ", PATIENCE)
-        .map_err(failed("manypath forward did not start"))?;
+    let buffer = job.buffer.to_string();
+    let options = ["--checksum", "off", "--buffer", &buffer];
+    let paths = End::Client.paths(bed);
+    let relay = forward(&bed.client, run.program, [&from, &to], &paths, &options);
+    let relay = relay.map_err(|error| error.to_string())?;
     let between = vec![relay.into_process(), proxy.into_process()];
     Ok(Ways::by_proxy(&[], local, between))
 }

@@ -11,14 +11,13 @@ use manypath_sim::loss::Loss;
 use manypath_sim::rng::Chance;
 
 use super::super::ends::{CONGESTION, Client, listen};
-use super::super::real::{
-    PATIENCE, client_paths, failed, kept_up, line, seeded_bed, write_to_the_end,
-};
+use super::super::real::{PATIENCE, failed, kept_up, line, seeded_bed, write_to_the_end};
 use super::super::{Arm, Run};
 use crate::bench::accept;
 use crate::emulator::Way;
 use crate::netns::NetNs;
 use crate::parallel::PathSpec;
+use crate::relay::End;
 use crate::testbed::{SERVER, Testbed};
 
 /// How soon it is seen that the time is over.
@@ -96,7 +95,7 @@ fn client<'a>(bed: &'a Testbed, run: &Run<'_>, upload: &Upload<'_>) -> Result<Cl
             Client::kernel(&bed.client, Testbed::client_address(0), [endpoint])
         }
         Arm::Real => {
-            let mut paths = client_paths(bed);
+            let mut paths = End::Client.paths(bed);
             if let Some(last) = paths.last_mut().filter(|_| upload.backup) {
                 last.push_str(",backup");
             }

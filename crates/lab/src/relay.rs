@@ -1,0 +1,92 @@
+//! Our stack at an end of emulated paths: where it has addresses, and `manypath forward` ready for connections.
+//!
+//! It has addresses of its own beside the kernel's, so the kernel has nothing to do with its packets.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::netns::{NetNs, NetNsError};
+use crate::spoken::Spoken;
+use crate::testbed::Testbed;
+
+/// How long it may take to start.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// An end of the paths of a testbed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Client,
+    Server,
+}
+
+impl End {
+    /// What it is called.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Server => "server",
+        }
+    }
+
+    /// Where its programs run.
+    pub(crate) fn ns(self, bed: &Testbed) -> &NetNs {
+        match self {
+            Self::Client => &bed.client,
+            Self::Server => &bed.server,
+        }
+    }
+
+    /// The words of all of its paths, as `manypath` takes them.
+    pub(crate) fn paths(self, bed: &Testbed) -> Vec<String> {
+        let paths = bed.paths().iter().enumerate();
+        let words = paths.flat_map(|(n, path)| {
+            let (own, gateway) = self.addresses(n);
+            [
+                "--path".to_owned(),
+                format!("{}={own},gateway={gateway}", path.name),
+            ]
+        });
+        words.collect()
+    }
+
+    /// The address of our stack on a path, and its gateway there.
+    fn addresses(self, path: usize) -> (IpAddr, IpAddr) {
+        match self {
+            Self::Client => (Testbed::own_address(path), Testbed::gateway(path)),
+            Self::Server => (
+                Testbed::own_server_address(path),
+                Testbed::client_address(path),
+            ),
+        }
+    }
+}
+
+/// Why a relay is not there.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotStarted {
+    #[error(transparent)]
+    Network(#[from] NetNsError),
+    /// With what it said last.
+    #[error("manypath forward did not start: {0}")]
+    Said(String),
+}
+
+/// Starts `manypath forward` from one endpoint to another, over these paths and with more of its options, and waits until it listens.
+pub(crate) fn forward(
+    ns: &NetNs,
+    program: &Path,
+    [listen, to]: [&str; 2],
+    paths: &[String],
+    options: &[&str],
+) -> Result<Spoken, NotStarted> {
+    let mut command = Command::new(program);
+    command.args(["forward", "--listen", listen, "--to", to]);
+    command.args(options).args(paths).stdout(Stdio::null());
+    let mut relay = Spoken::start(ns, command)?;
+    relay
+        .says(" goes to ", PATIENCE)
+        .map_err(NotStarted::Said)?;
+    Ok(relay)
+}
