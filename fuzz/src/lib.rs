@@ -3,6 +3,7 @@
 
 mod connection;
 mod control;
+mod convert;
 mod neighbours;
 mod openings;
 mod perf;
@@ -24,6 +25,7 @@ use manypath_wire::{describe, tcp};
 
 pub use connection::connection;
 pub use control::control;
+pub use convert::convert;
 pub use neighbours::neighbours;
 pub use openings::openings;
 pub use perf::perf;

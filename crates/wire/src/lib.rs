@@ -12,6 +12,7 @@
 extern crate alloc;
 
 pub mod checksum;
+pub mod convert;
 pub mod cursor;
 pub mod describe;
 pub mod dsn;
