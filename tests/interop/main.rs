@@ -7,6 +7,7 @@ mod c_library;
 mod control;
 mod control_kernel;
 mod control_shell;
+mod convert;
 mod crowd;
 mod cuts;
 mod demo;

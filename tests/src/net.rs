@@ -68,7 +68,8 @@ pub struct Net {
     pub kernel: NetNs,
     /// Where `manypath` runs.
     pub ours: NetNs,
-    middle: Option<NetNs>,
+    /// The switches, where there are any.
+    pub middle: Option<NetNs>,
     cables: u8,
     _turn: Turn,
 }

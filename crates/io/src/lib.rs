@@ -24,6 +24,7 @@
 //! # }
 //! ```
 
+pub mod convert;
 pub mod device;
 mod driver;
 pub mod filter;

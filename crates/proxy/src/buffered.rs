@@ -4,8 +4,10 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::time::timeout;
 
 use crate::carried::CarriedBy;
 use crate::stream::Leg;
@@ -95,6 +97,27 @@ impl<S: AsyncRead + Unpin> Buffered<S> {
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read))?;
         self.bytes.extend_from_slice(read.filled());
         Poll::Ready(Ok(read.filled().len()))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Buffered<S> {
+    /// Says some last words and waits for a moment that the peer has them: a close with unread bytes would be a reset, which may take
+    /// the words along.
+    pub(crate) async fn say_goodbye(mut self, last_words: &[u8]) {
+        const LONGEST: Duration = Duration::from_secs(5);
+        let goodbye = async {
+            self.write_all(last_words).await?;
+            self.shutdown().await?;
+            loop {
+                let n = self.bytes().len();
+                self.consume(n);
+                if self.fill().await? == 0 {
+                    return io::Result::Ok(());
+                }
+            }
+        };
+        // A peer that is gone, or does not go, has had its time.
+        let _ = timeout(LONGEST, goodbye).await;
     }
 }
 

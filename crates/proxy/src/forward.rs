@@ -55,7 +55,11 @@ pub async fn run(
         half_closed: forward.half_closed_timeout,
         ..Bounds::default()
     };
-    let settings = Settings { spec, tls: None };
+    let settings = Settings {
+        spec,
+        tls: None,
+        key: None,
+    };
     let mut server = Server::new(sockets, Arc::new(()), Arc::new(Policy::default()));
     server.start(settings, listener, address, totals);
     stop.await;

@@ -163,17 +163,20 @@ pub enum Way {
     Socks,
     /// A datagram by SOCKS5 UDP ASSOCIATE.
     SocksUdp,
+    /// A Connect of the Convert Protocol (RFC 8803).
+    Convert,
     /// A fixed target: chosen by the operator and not by the client.
     Fixed,
 }
 
 impl Way {
     /// Every way.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Http,
         Self::Connect,
         Self::Socks,
         Self::SocksUdp,
+        Self::Convert,
         Self::Fixed,
     ];
 
@@ -185,6 +188,7 @@ impl Way {
             Self::Connect => "connect",
             Self::Socks => "socks",
             Self::SocksUdp => "socks-udp",
+            Self::Convert => "convert",
             Self::Fixed => "fixed",
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use manypath_io::sys::queue;
 use manypath_io::{LocalListener, MpListener, MpStream};
-use manypath_stack::CloseCause;
+use manypath_stack::{CloseCause, ProtocolLevel};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -100,6 +100,46 @@ impl Stream {
             Self::Ours(stream) => stream.set_options(|options| {
                 options.keepalive = Some(host::keepalive(idle));
             }),
+        }
+    }
+
+    /// Whether the peer's SYN waits for [`Stream::answer_syn`]; never one of the host's.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        match self {
+            Self::Host(_) => false,
+            Self::Ours(stream) => stream.is_held(),
+        }
+    }
+
+    /// Answers the peer's SYN where that waits for it; see [`MpStream::answer_syn`].
+    pub fn answer_syn(&self, proven: bool) {
+        if let Self::Ours(stream) = self {
+            // A connection that is over needs no answer.
+            let _ = stream.answer_syn(proven);
+        }
+    }
+
+    /// Waits until the peer has acknowledged our SYN; see [`MpStream::proven`].
+    ///
+    /// # Errors
+    /// The connection ended before.
+    pub async fn proven(&self) -> io::Result<()> {
+        match self {
+            Self::Host(_) => Ok(()),
+            Self::Ours(stream) => stream.proven().await,
+        }
+    }
+
+    /// Whether the peer speaks Multipath TCP, as far as that is known: for streams of our stack.
+    #[must_use]
+    pub fn is_multipath(&self) -> bool {
+        match self {
+            Self::Host(_) => false,
+            Self::Ours(stream) => {
+                let info = stream.host().conn_info(stream.id());
+                info.is_some_and(|info| info.level == ProtocolLevel::Multipath)
+            }
         }
     }
 
@@ -319,6 +359,14 @@ impl Listener {
                 accepted = paths.accept() => accepted.map(|(s, peer)| (Stream::Ours(s), peer)),
                 accepted = local.accept() => accepted.map(|(s, peer)| (Stream::Host(s), peer)),
             },
+        }
+    }
+
+    /// Whether SYNs that bring payload wait for [`Stream::answer_syn`]: those of our stack can, where they come by a path.
+    pub fn hold_syns(&self, on: bool) {
+        if let Self::Ours { paths, .. } = self {
+            // It exists as long as this does.
+            let _ = paths.hold_syns(on);
         }
     }
 

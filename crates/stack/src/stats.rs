@@ -147,6 +147,8 @@ counters! {
         fast_open_refused,
         /// Fast Open: good cookies that counted for nothing because too many handshakes were under way with payload.
         fast_open_limited,
+        /// SYNs with payload that waited for the application's answer.
+        syn_held,
         /// Segments answered from TIME-WAIT.
         time_wait_ack,
         /// New connections accepted out of TIME-WAIT (RFC 6191).

@@ -92,6 +92,11 @@ fn folders(file: Option<&PathBuf>, checked: &Checked) -> (Vec<PathBuf>, Vec<Path
     let files = file
         .into_iter()
         .chain(listeners.iter().filter_map(|listen| listen.users.as_ref()))
+        .chain(
+            listeners
+                .iter()
+                .filter_map(|listen| listen.spec.key.as_ref()),
+        )
         .chain(tls.flat_map(|tls| [&tls.cert, &tls.key]));
     let folder = |path: &PathBuf| Some(std::path::absolute(path).ok()?.parent()?.to_owned());
     let readable = files.filter_map(folder).collect();

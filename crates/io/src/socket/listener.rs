@@ -75,6 +75,18 @@ impl MpListener {
         })
     }
 
+    /// Whether from now on a SYN with payload is not answered before [`MpStream::answer_syn`]: its connection is accepted at once, and the first
+    /// bytes can be read. Of all listeners of a stack so many are held as
+    /// [`StackConfig::max_early`](manypath_stack::StackConfig::max_early) says; further ones are answered at once, without their payload.
+    ///
+    /// # Errors
+    /// None while the listener exists.
+    pub fn hold_syns(&self, on: bool) -> io::Result<()> {
+        let mut session = self.host.shared().session();
+        let held = session.inner().stack.hold_syns(self.id, on);
+        held.map_err(error::of_call)
+    }
+
     /// Where it listens.
     ///
     /// # Errors

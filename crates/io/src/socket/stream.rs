@@ -323,6 +323,47 @@ impl MpStream {
         }
     }
 
+    /// Whether the peer's SYN waits for [`MpStream::answer_syn`].
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        let mut session = self.handle.host.shared().session();
+        session.inner().stack.is_held(self.handle.id)
+    }
+
+    /// Answers the peer's SYN, where that waits for it ([`MpListener::hold_syns`](super::MpListener::hold_syns)); [`MpStream::abort`] refuses
+    /// it. A peer that is `proven` to have the address that it says gets what is written before it acknowledges the answer; to
+    /// another one, which may have said somebody else's, nothing is sent but the answer.
+    ///
+    /// # Errors
+    /// `NotConnected` when the connection is over.
+    pub fn answer_syn(&self, proven: bool) -> io::Result<()> {
+        self.handle
+            .act(|stack, now, id| stack.answer_syn(now, id, proven))
+    }
+
+    /// Waits until the peer has acknowledged the answer to its SYN, where that was held: then it has the address that it says. At once for
+    /// every other connection.
+    ///
+    /// # Errors
+    /// `ConnectionAborted` when the connection ended before.
+    pub async fn proven(&self) -> io::Result<()> {
+        poll_fn(|cx| {
+            let mut session = self.handle.host.shared().session();
+            let inner = session.inner();
+            if !inner.stack.is_early(self.handle.id) {
+                return Poll::Ready(Ok(()));
+            }
+            match inner.wakers.conn(self.handle.id) {
+                Some(waiting) if waiting.closed.is_none() => {
+                    waiting.open = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+                _ => Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
+            }
+        })
+        .await
+    }
+
     /// Ends the connection at once; unsent data is lost and the peer is told.
     ///
     /// # Errors

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use manypath_io::convert::cookie::Key;
+
 use super::file::Draft;
 use super::{Config, Fault, Faults, Listen, read_text};
 use crate::endpoint::{Endpoint, Proto};
@@ -81,6 +83,12 @@ pub fn check(draft: Draft) -> Result<Checked, Vec<Fault>> {
             let loaded = Tls::load(tls).err();
             faults.extend(loaded.map(|error| at(*place, format!("`tls`: {error}"))));
         }
+        if let Some(path) = &listen.spec.key
+            && let Err(error) = Key::read(path)
+        {
+            let message = format!("`key`: cannot use {}: {error}", path.display());
+            faults.push(at(*place, message));
+        }
         if let Some(why) = unsafe_without(listen, &config.rules) {
             faults.push(at(*place, why));
         }
@@ -141,15 +149,22 @@ fn is_beyond_loopback(on: &Endpoint) -> bool {
 
 /// A listener that lets anybody go anywhere would be found and used within hours.
 fn unsafe_without(listen: &Listen, rules: &[Rule]) -> Option<String> {
-    let open = matches!(listen.spec.opening, OpeningKind::Http | OpeningKind::Socks5)
-        && is_beyond_loopback(&listen.spec.on);
+    let open = matches!(
+        listen.spec.opening,
+        OpeningKind::Http | OpeningKind::Socks5 | OpeningKind::Convert
+    ) && is_beyond_loopback(&listen.spec.on);
     // Where rules say who may, each that allows something has to.
     let says_who = |rule: &Rule| !(rule.client.is_empty() && rule.user.is_empty());
     let mut allowing = rules.iter().filter(|rule| rule.then == Then::Allow);
     let anybody = rules.is_empty() || allowing.any(|rule| !says_who(rule));
-    (open && listen.users.is_none() && anybody).then(|| {
+    let asks = listen.users.is_some() || listen.spec.key.is_some();
+    let by = match listen.spec.opening {
+        OpeningKind::Convert => "by `key`, or by `client`",
+        _ => "by `users`, or by `client` or `user`",
+    };
+    (open && !asks && anybody).then(|| {
         format!(
-            "{} is reached from beyond this host: say who may use it, by `users`, or by `client` or `user` in every [[rule]] that allows something, as client = \"192.168.1.0/24\", then = \"allow\"",
+            "{} is reached from beyond this host: say who may use it, {by} in every [[rule]] that allows something, as client = \"192.168.1.0/24\", then = \"allow\"",
             listen.spec.on
         )
     })
@@ -220,7 +235,7 @@ pub fn kinds(config: &Config) -> Vec<Proto> {
     for listen in &config.listeners {
         let outside = match &listen.spec.opening {
             OpeningKind::Fixed(to) => to.proto,
-            OpeningKind::Http | OpeningKind::Socks5 => listen.spec.outside,
+            OpeningKind::Http | OpeningKind::Socks5 | OpeningKind::Convert => listen.spec.outside,
         };
         for kind in [listen.spec.on.proto, outside] {
             if !kinds.contains(&kind) {

@@ -133,6 +133,7 @@ fn listener_of(table: Table<'_>) -> Option<Listen> {
     let to = table.read("to", TO, str::parse::<Endpoint>);
     let outside = table.read("outside", "tcp, mptcp or kernel-mptcp", str::parse::<Proto>);
     let users = table.path("users");
+    let key = table.path("key");
     let tls = table.table("tls").map(tls_of);
     let (proxy_in, proxy_out) = match table.table("proxy_protocol") {
         Some(proxy) => proxy_protocol_of(proxy),
@@ -164,8 +165,13 @@ fn listener_of(table: Table<'_>) -> Option<Listen> {
     );
     fits(
         "users",
-        is_fixed,
+        is_fixed || kind == Some(Kind::Convert),
         "is for openings that can ask for a password: http and socks5",
+    );
+    fits(
+        "key",
+        is_known && kind != Some(Kind::Convert),
+        "is for opening = \"convert\"",
     );
     fits("tls", is_known && !is_http, "is for opening = \"http\"");
     fits(
@@ -187,6 +193,7 @@ fn listener_of(table: Table<'_>) -> Option<Listen> {
     let opening = match opening {
         Kind::Http => OpeningKind::Http,
         Kind::Socks5 => OpeningKind::Socks5,
+        Kind::Convert => OpeningKind::Convert,
         Kind::Fixed => OpeningKind::Fixed(to?.value),
     };
     let name = name.map_or_else(
@@ -196,6 +203,7 @@ fn listener_of(table: Table<'_>) -> Option<Listen> {
     let outside = outside.map_or(Proto::Mptcp, |outside| outside.value);
     let mut spec = ListenerSpec::new(name, on, opening, outside);
     spec.tls = tls.flatten();
+    spec.key = key.map(|key| key.value);
     (spec.proxy_in, spec.proxy_out) = (proxy_in, proxy_out);
     spec.forwarded = forwarded
         .map(|forwarded| forwarded.value)
@@ -210,6 +218,7 @@ fn listener_of(table: Table<'_>) -> Option<Listen> {
 enum Kind {
     Http,
     Socks5,
+    Convert,
     Fixed,
 }
 
@@ -217,10 +226,11 @@ fn opening_of(table: &Table<'_>) -> Option<At<Kind>> {
     let read = |text: &str| match text {
         "http" => Ok(Kind::Http),
         "socks5" => Ok(Kind::Socks5),
+        "convert" => Ok(Kind::Convert),
         "fixed" => Ok(Kind::Fixed),
-        _ => Err(format!("'{text}' is none of http, socks5, fixed")),
+        _ => Err(format!("'{text}' is none of http, socks5, convert, fixed")),
     };
-    table.read("opening", "http, socks5 or fixed", read)
+    table.read("opening", "http, socks5, convert or fixed", read)
 }
 
 /// A name that stands in logs and in labels of metrics.

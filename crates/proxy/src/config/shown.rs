@@ -49,7 +49,9 @@ fn listener_json(listen: &Listen) -> Value {
     }
     let (to, outside) = match &spec.opening {
         OpeningKind::Fixed(to) => (Some(to.to_string()), None),
-        OpeningKind::Http | OpeningKind::Socks5 => (None, Some(spec.outside.name())),
+        OpeningKind::Http | OpeningKind::Socks5 | OpeningKind::Convert => {
+            (None, Some(spec.outside.name()))
+        }
     };
     json!({
         "name": &*spec.name,
@@ -58,6 +60,7 @@ fn listener_json(listen: &Listen) -> Value {
         "to": to,
         "outside": outside,
         "users": listen.users,
+        "key": spec.key,
         "tls": spec.tls.as_ref().map(|tls| Tls { cert: &tls.cert, key: &tls.key }),
         "proxy_protocol": { "in": spec.proxy_in, "out": spec.proxy_out.map(version) },
         "forwarded": forwarded(spec.forwarded),
@@ -133,11 +136,13 @@ fn listener_text(text: &mut String, listen: &Listen) {
     let mut parts = vec![format!("{} on {}", spec.opening.name(), spec.on)];
     match &spec.opening {
         OpeningKind::Fixed(to) => parts.push(format!("to {to}")),
-        OpeningKind::Http | OpeningKind::Socks5 => {
+        OpeningKind::Http | OpeningKind::Socks5 | OpeningKind::Convert => {
             parts.push(format!("outside {}", spec.outside));
-            parts.push(match &listen.users {
-                Some(users) => format!("users of {}", users.display()),
-                None => "no passwords".to_owned(),
+            parts.push(match (&listen.users, &spec.key) {
+                (Some(users), _) => format!("users of {}", users.display()),
+                (None, Some(key)) => format!("key of {}", key.display()),
+                (None, None) if spec.opening == OpeningKind::Convert => "no key".to_owned(),
+                (None, None) => "no passwords".to_owned(),
             });
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! Openings do not know each other; what is behind them is the same for all.
 
+pub(crate) mod convert;
 pub(crate) mod fixed;
 pub mod http;
 pub mod proxy_protocol;

@@ -28,6 +28,8 @@ pub enum OpeningKind {
     Http,
     /// The client, by SOCKS5 (RFC 1928, RFC 1929).
     Socks5,
+    /// The client, by the Convert Protocol (RFC 8803).
+    Convert,
     /// The operator: every connection goes to one place.
     Fixed(Endpoint),
 }
@@ -39,6 +41,7 @@ impl OpeningKind {
         match self {
             Self::Http => "http",
             Self::Socks5 => "socks5",
+            Self::Convert => "convert",
             Self::Fixed(_) => "fixed",
         }
     }
@@ -129,6 +132,8 @@ pub struct ListenerSpec {
     pub outside: Proto,
     /// Takes TLS from clients (HTTP only).
     pub tls: Option<TlsFiles>,
+    /// A file with the key that clients have to show (the Convert Protocol only).
+    pub key: Option<PathBuf>,
     /// Every connection must begin with a PROXY protocol header, of either version.
     pub proxy_in: bool,
     /// Connections to targets begin with a PROXY protocol header. Not for HTTP in absolute form, where one connection
@@ -155,6 +160,7 @@ impl ListenerSpec {
             opening,
             outside,
             tls: None,
+            key: None,
             proxy_in: false,
             proxy_out: None,
             forwarded: ForwardedHeader::default(),

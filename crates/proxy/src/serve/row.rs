@@ -2,14 +2,17 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use manypath_io::convert::cookie::Key;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::warn;
 
+use crate::Error;
 use crate::places::{Places, Reserved};
 use crate::request::Client;
 use crate::seldom::{Others, Seldom};
@@ -33,6 +36,22 @@ const LIMITS: Duration = Duration::from_secs(10);
 pub(crate) struct Settings {
     pub(crate) spec: ListenerSpec,
     pub(crate) tls: Option<Tls>,
+    pub(crate) key: Option<Key>,
+}
+
+impl Settings {
+    /// Reads the files that a specification names.
+    ///
+    /// # Errors
+    /// One of them cannot be used.
+    pub(crate) fn load(spec: ListenerSpec) -> Result<Self, Error> {
+        let tls = spec.tls.as_ref().map(Tls::load).transpose()?;
+        let read = |path: &PathBuf| {
+            Key::read(path).map_err(|e| Error::new(format!("read the key {}", path.display()), e))
+        };
+        let key = spec.key.as_ref().map(read).transpose()?;
+        Ok(Self { spec, tls, key })
+    }
 }
 
 /// A listener and what its connections share.
@@ -65,7 +84,7 @@ impl Row {
         let spec = &settings.spec;
         let outside = match &spec.opening {
             OpeningKind::Fixed(to) => to.proto,
-            OpeningKind::Http | OpeningKind::Socks5 => spec.outside,
+            OpeningKind::Http | OpeningKind::Socks5 | OpeningKind::Convert => spec.outside,
         };
         let files_each = u32::from(listener.takes_files()) + u32::from(outside.takes_files());
         let allowed = spec.bounds.max_connections;

@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 
 use crate::Error;
 use crate::serve::row::{Row, Settings, Stop};
+use crate::serve::session::holds_syns;
 use crate::serve::shared::{Port, Shared};
-use crate::serve::tls::Tls;
 use crate::serve::{ListenerSpec, Observer, OpeningKind, Policy, Totals};
 use crate::sockets::Sockets;
 use crate::stream::Listener;
@@ -82,12 +82,12 @@ impl Server {
         let mut kept: HashMap<usize, Settings> = HashMap::new();
         let mut new: Vec<(Settings, Source)> = Vec::new();
         for spec in specs {
-            let tls = spec.tls.as_ref().map(Tls::load).transpose()?;
+            let settings = Settings::load(spec)?;
+            let spec = &settings.spec;
             let same = self
                 .rows
                 .iter()
-                .position(|running| is_same(&running.row.settings().spec, &spec));
-            let settings = Settings { spec, tls };
+                .position(|running| is_same(&running.row.settings().spec, spec));
             match same.filter(|n| !kept.contains_key(n)) {
                 Some(n) => {
                     kept.insert(n, settings);
@@ -160,7 +160,7 @@ impl Server {
     async fn bind(&self, spec: &ListenerSpec) -> Result<Source, Error> {
         let backend = match &spec.opening {
             OpeningKind::Fixed(to) => Some(to),
-            OpeningKind::Http | OpeningKind::Socks5 => None,
+            OpeningKind::Http | OpeningKind::Socks5 | OpeningKind::Convert => None,
         };
         let on = &spec.on;
         let listener = self.shared.sockets.listen(on, backend).await?;
@@ -177,6 +177,7 @@ impl Server {
         address: SocketAddr,
         totals: Arc<Totals>,
     ) {
+        listener.hold_syns(holds_syns(&settings.spec));
         let name = Arc::clone(&settings.spec.name);
         let shared = Arc::clone(&self.shared);
         let port = Port::note(&shared, address, &listener);

@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use manypath_io::convert::cookie::Key;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
 use crate::buffered::Buffered;
-use crate::opening::{fixed, http, proxy_protocol, socks5};
+use crate::opening::{convert, fixed, http, proxy_protocol, socks5};
 use crate::relay::{Account, Terms, carry};
 use crate::request::{Client, Request};
 use crate::seldom::Others;
@@ -56,6 +57,11 @@ impl Session {
 
     pub(crate) fn bounds(&self) -> &Bounds {
         &self.settings.spec.bounds
+    }
+
+    /// The key that clients have to show.
+    pub(crate) fn key(&self) -> Option<&Key> {
+        self.settings.key.as_ref()
     }
 
     /// The client, before it has said who it is.
@@ -164,12 +170,21 @@ impl Session {
     }
 }
 
+/// Whether a listener's SYNs that bring payload wait for an answer that the opening gives. A PROXY header comes first, and may not be
+/// whole in a SYN.
+pub(crate) fn holds_syns(spec: &ListenerSpec) -> bool {
+    spec.opening == OpeningKind::Convert && !spec.proxy_in
+}
+
 /// Serves a client until its connection is over.
 pub(crate) async fn serve(mut session: Session, stream: Stream) -> Outcome {
     // Neither fails but on a stream that is broken already, which says so at the first read.
     let _ = stream.set_nodelay(true);
     if let Some(keepalive) = session.row.shared.sockets.keepalive {
         let _ = stream.set_keepalive(keepalive);
+    }
+    if !holds_syns(session.spec()) {
+        stream.answer_syn(false);
     }
     let mut stream = Buffered::new(stream);
     if session.spec().proxy_in {
@@ -195,6 +210,7 @@ pub(crate) async fn serve(mut session: Session, stream: Stream) -> Outcome {
             return Box::pin(fixed::serve(&session, stream, &to)).await;
         }
         OpeningKind::Socks5 => return Box::pin(socks5::serve(&session, stream)).await,
+        OpeningKind::Convert => return Box::pin(convert::serve(&session, stream)).await,
         OpeningKind::Http => session.settings.tls.clone(),
     };
     let inside = match kind {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::opening::convert::Converter;
 use crate::places::{Place, Places};
 use crate::request::Client;
 use crate::serve::passwords::{Checked, Checks};
@@ -32,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) files: Option<Arc<Semaphore>>,
     /// Our name in `Via`: no other process has it.
     pub(crate) pseudonym: Arc<str>,
+    /// What the Convert Protocol keeps.
+    pub(crate) converter: Converter,
     policy: RwLock<Arc<Policy>>,
     /// Where we listen, and how often.
     ports: Mutex<BTreeMap<Listened, usize>>,
@@ -54,6 +57,7 @@ impl Shared {
             observer,
             files,
             pseudonym: pseudonym().into(),
+            converter: Converter::default(),
             policy: RwLock::new(policy),
             ports: Mutex::default(),
             checks: Arc::default(),

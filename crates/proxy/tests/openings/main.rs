@@ -1,6 +1,7 @@
 //! The openings in front of the host's TCP on loopback, as their clients see them.
 
 mod connect;
+mod convert;
 mod curl;
 mod http;
 mod judged;

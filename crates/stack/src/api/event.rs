@@ -26,7 +26,8 @@ pub struct Event {
 pub enum EventKind {
     /// A connection of a listener is established and waits in its accept queue.
     Acceptable(ListenerId),
-    /// A connection that we opened is established.
+    /// A connection that we opened is established; or the peer has acknowledged the answer to a SYN that was held
+    /// ([`Stack::hold_syns`](crate::Stack::hold_syns)).
     Established,
     /// An ICMP error says that the peer of a connection that we are opening cannot be reached. It may pass or be forged, so the SYN is
     /// repeated all the same (RFC 1122 section 4.2.3.9).

@@ -58,6 +58,10 @@ pub struct ConnOptions {
     /// bring. Such data may reach the application twice if the network duplicates a SYN at the wrong time: only for
     /// applications that can bear it, hence off unless asked for.
     pub fast_open: bool,
+    /// The SYN takes along what was written before it left, without Fast Open: for peers that are known to take it, as those of the
+    /// Convert Protocol do (RFC 8803). Where it is not taken, or its SYN is lost, connections between the two addresses do
+    /// without for an hour.
+    pub data_in_syn: bool,
     /// Spread transmissions over the round trip.
     pub pacing: bool,
     /// Probe idle subflows.
@@ -93,6 +97,7 @@ impl Default for ConnOptions {
             nodelay: false,
             ecn: false,
             fast_open: false,
+            data_in_syn: false,
             pacing: true,
             keepalive: None,
             user_timeout: None,

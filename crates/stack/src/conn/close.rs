@@ -507,7 +507,7 @@ impl Conn {
             } else if self.handshake.is_established() && self.send.owes_fin() {
                 // Before the keys are here it cannot be sent.
                 let i = self.subflows.best_subflow();
-                if let Some(i) = i.filter(|i| !self.subflows[*i].tcp.is_open_early()) {
+                if let Some(i) = i.filter(|i| !self.subflows[*i].tcp.is_early()) {
                     self.subflows[i].tcp.force_ack();
                 }
             }

@@ -19,7 +19,7 @@ pub enum ReadOutcome {
 }
 
 impl Stack {
-    fn on_conn<R>(
+    pub(super) fn on_conn<R>(
         &mut self,
         now: Instant,
         id: ConnId,

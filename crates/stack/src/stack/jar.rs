@@ -41,6 +41,11 @@ impl CookieJar {
         }
     }
 
+    /// No SYN should carry payload.
+    pub(super) fn avoids(&self, now: Instant, between: Between) -> bool {
+        matches!(self.known.get(&between), Some(Known::AvoidUntil(until)) if now < *until)
+    }
+
     /// A handshake told something.
     pub(super) fn learn(
         &mut self,

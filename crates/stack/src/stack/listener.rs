@@ -28,6 +28,8 @@ fn syn_ack_retries(half_open: usize, most: usize) -> u8 {
 
 pub(super) struct Listener {
     pub(super) opts: ListenOptions,
+    /// SYNs with payload wait for the application's answer.
+    pub(super) holds_syns: bool,
     /// Connections in their handshake and when their SYN came last, oldest first.
     half_open: VecDeque<(ConnId, Instant)>,
     /// Established and not accepted.
@@ -38,6 +40,7 @@ impl Listener {
     pub(super) fn new(opts: ListenOptions) -> Self {
         Self {
             opts,
+            holds_syns: false,
             half_open: VecDeque::new(),
             queue: VecDeque::new(),
         }

@@ -136,6 +136,8 @@ struct Entry {
     source: Option<Source>,
     /// It counts among those that have data of their SYN.
     early: bool,
+    /// The SYN waited for the application's answer, which its peer has not acknowledged.
+    held: bool,
     /// In the queue of those that may have something to send.
     ready: bool,
     /// It was changed since [`Conn::reconcile`].

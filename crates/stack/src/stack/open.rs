@@ -53,6 +53,15 @@ impl Stack {
         Ok(ListenerId(handle))
     }
 
+    /// Whether from now on a listener's SYNs that bring payload are not answered before [`answer_syn`](Self::answer_syn): the connection
+    /// can be accepted at once, and its first bytes be read. As many as [`StackConfig::max_early`](super::StackConfig::max_early) are held at
+    /// one time; further SYNs are answered at once, without their payload.
+    pub fn hold_syns(&mut self, id: ListenerId, on: bool) -> Result<(), StackError> {
+        let listener = self.listeners.get_mut(id.0);
+        listener.ok_or(StackError::NoSuchHandle)?.holds_syns = on;
+        Ok(())
+    }
+
     /// Stops accepting. Connections that nobody accepted are aborted; accepted ones live on.
     pub fn close_listener(&mut self, now: Instant, id: ListenerId) -> Result<(), StackError> {
         self.tick(now);
@@ -118,9 +127,7 @@ impl Stack {
         let stamp = self.isn.timestamp_offset(&tuple);
         let config = self.machine_config(&birth.opts, &path, stamp);
         let mut tcp = Machine::connect(config, now, isn);
-        if birth.opts.fast_open {
-            self.ask_fast_open(&mut tcp, &tuple);
-        }
+        self.offer_early(&mut tcp, &birth.opts, &tuple);
         self.counters.conn_active += 1;
         self.enter(birth, &path, tuple, tcp, None)
     }
@@ -222,6 +229,7 @@ impl Stack {
                 assessed: true,
                 source: None,
                 early: false,
+                held: false,
                 ready: false,
                 to_reconcile: false,
                 race: None,

@@ -28,6 +28,7 @@ impl Stack {
         };
         let congested = listener.is_congested();
         let syn_ack_retries = listener.syn_ack_retries();
+        let holds = listener.holds_syns;
         let remembered = match self.config.syn_cookies {
             SynCookiePolicy::Never | SynCookiePolicy::WhenFull => {
                 listener.has_room() || self.make_room(handle)
@@ -68,13 +69,14 @@ impl Stack {
         let mut config = self.machine_config(&draft.opts, &path, stamp);
         config.timeouts.syn_ack_retries = syn_ack_retries;
         let mut tcp = Machine::accept(config, self.now, isn, seg);
-        let early = draft.opts.fast_open && self.grant_fast_open(&mut tcp, seg);
+        let held = holds && !seg.payload.is_empty() && self.early < self.config.max_early;
+        let granted = !held && draft.opts.fast_open && self.grant_fast_open(&mut tcp, seg);
         // Until somebody accepts it.
         let room = draft.opts.recv_buffer.min(self.config.unaccepted_window);
-        let taken = if early {
-            tcp.take_early(seg, room)
-        } else {
-            0..0
+        let taken = match (held, granted) {
+            (true, _) => tcp.hold_answer(seg, room),
+            (false, true) => tcp.take_early(seg, room),
+            (false, false) => 0..0,
         };
         let id = ListenerId(handle);
         if let Ok(conn) = self.enter(draft, &path, seg.tuple, tcp, Some(id)) {
@@ -83,8 +85,10 @@ impl Stack {
             if let Some(listener) = self.listeners.get_mut(handle) {
                 listener.opened(conn, self.now);
             }
-            if early {
-                self.enter_early(conn, &seg.payload[taken]);
+            self.counters.fast_open_accepted += u64::from(granted);
+            self.counters.syn_held += u64::from(held);
+            if held || granted {
+                self.enter_early(conn, &seg.payload[taken], held);
             }
         }
     }

@@ -11,6 +11,7 @@ mod failures;
 mod fallback;
 mod fastopen;
 mod handshake;
+mod held;
 mod join;
 mod links;
 mod paths;

@@ -98,12 +98,16 @@ impl Machine {
         match self.state {
             State::Closed => None,
             State::SynSent => self.next_syn(Kind::Syn, offer),
+            State::SynReceived if self.is_held() => None,
             State::SynReceived => {
                 self.next_syn(Kind::SynAck, offer)
-                    .or_else(|| match self.is_open_early() {
+                    .or_else(|| match self.is_early() {
                         // A bare acknowledgement could not say more than the SYN+ACK, and the peer, which expects an
                         // option of its layers above on it, might take its absence for a refusal.
-                        true => self.next_new(now, self.pacing_permits(now), offer),
+                        true if self.is_open_early() => {
+                            self.next_new(now, self.pacing_permits(now), offer)
+                        }
+                        true => None,
                         false => self.next_ack(now),
                     })
             }

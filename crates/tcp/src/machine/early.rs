@@ -30,7 +30,11 @@ pub(super) struct Early {
     in_syn: u32,
     /// What the peer acknowledged of it together with our SYN.
     taken: u32,
-    /// The peer proved with a cookie that it is where it says: data may be sent before it acknowledges our SYN.
+    /// Payload of the peer's SYN was taken.
+    took: bool,
+    /// Our SYN+ACK waits until somebody has decided about the connection.
+    held: bool,
+    /// The peer proved that it is where it says: data may be sent before it acknowledges our SYN.
     open: bool,
 }
 
@@ -46,6 +50,12 @@ impl Machine {
         };
     }
 
+    /// Lets our first SYN carry payload without a cookie: the peer is known to take it for what the payload itself proves
+    /// (RFC 8803 section 4.1, for example).
+    pub fn offer_payload(&mut self) {
+        self.early.room = u32::from(self.cfg.mss).saturating_sub(SYN_OPTIONS);
+    }
+
     /// Gives the peer a cookie with our SYN+ACK.
     pub fn grant_fast_open(&mut self, cookie: FastOpen) {
         self.early.grant = Some(cookie);
@@ -56,10 +66,32 @@ impl Machine {
     /// acknowledged (RFC 7413 section 4.2.2).
     pub fn take_early(&mut self, syn: &Segment<'_>, room: u32) -> Range<usize> {
         self.early.open = true;
+        self.early.took = true;
         let len = (syn.payload.len() as u32).min(room);
         self.counters.received.bytes_received += u64::from(len);
         self.recv.payload_of_syn(len);
         0..len as usize
+    }
+
+    /// As [`take_early`](Self::take_early) without a cookie: nothing is sent, our SYN+ACK included, until
+    /// [`answer_syn`](Self::answer_syn).
+    pub fn hold_answer(&mut self, syn: &Segment<'_>, room: u32) -> Range<usize> {
+        let taken = self.take_early(syn, room);
+        self.early.open = false;
+        self.early.held = true;
+        taken
+    }
+
+    /// Our SYN+ACK waits for [`answer_syn`](Self::answer_syn).
+    pub fn is_held(&self) -> bool {
+        self.early.held && self.state == State::SynReceived
+    }
+
+    /// Lets the SYN+ACK go. A peer that is `proven` to be where it says gets data before it acknowledges our SYN, too.
+    pub fn answer_syn(&mut self, proven: bool) {
+        if core::mem::take(&mut self.early.held) {
+            self.early.open = proven;
+        }
     }
 
     /// Payload of our SYN that the peer acknowledged with it.
@@ -72,9 +104,19 @@ impl Machine {
         self.early.in_syn
     }
 
-    /// Our first SYN asked for Fast Open, in whatever form.
+    /// Our first SYN asked for Fast Open, or could carry payload without.
     pub fn offered_fast_open(&self) -> bool {
+        self.early.option.is_some() || self.early.room > 0
+    }
+
+    /// Our first SYN had the option of Fast Open, in whatever form.
+    pub fn named_fast_open(&self) -> bool {
         self.early.option.is_some()
+    }
+
+    /// Payload of the peer's SYN was taken, and the peer has not acknowledged ours.
+    pub fn is_early(&self) -> bool {
+        self.early.took && self.state == State::SynReceived
     }
 
     /// Our SYN is not acknowledged, but the peer's cookie lets data go to it.

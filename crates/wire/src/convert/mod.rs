@@ -47,8 +47,6 @@ pub enum BadMessage {
     Version(u8),
     /// The total length is zero: less than the header itself. The connection is reset.
     NoLength,
-    /// There is no TLV.
-    Empty,
     /// A TLV says that it has no length, or less than its fixed part.
     TlvTooShort(u8),
     /// A TLV is longer than what is left of the message.
@@ -59,7 +57,7 @@ pub enum BadMessage {
     SynOption,
 }
 
-/// A message whose TLVs are all well-formed, each there once.
+/// A message whose TLVs are all well-formed, each there once. One without any says that a connection without options has come about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
     bytes: &'a [u8],
@@ -99,10 +97,9 @@ pub fn read(bytes: &[u8]) -> Result<Parsed<'_>, BadMessage> {
     if version != VERSION {
         return Err(BadMessage::Version(version));
     }
-    let mut left = match usize::from(total) * WORD {
-        0 => return Err(BadMessage::NoLength),
-        HEADER_LEN => return Err(BadMessage::Empty),
-        total => total - HEADER_LEN,
+    let total = usize::from(total) * WORD;
+    let Some(mut left) = total.checked_sub(HEADER_LEN) else {
+        return Err(BadMessage::NoLength);
     };
     let mut seen = [0u64; 4];
     let mut rest = rest;

@@ -96,8 +96,7 @@ pub(crate) async fn serve(session: &Session, mut stream: Buffered<Stream>) -> Ou
     }
 }
 
-/// Says why it is over, and waits for a moment that the client has it: a close with unread bytes would be a reset, which may take
-/// the words along.
+/// Says why it is over, and waits for a moment that the client has it.
 async fn refuse(
     session: &Session,
     stream: Buffered<Stream>,
@@ -106,25 +105,8 @@ async fn refuse(
     last_words: &[u8],
 ) -> Outcome {
     session.refused(request, why);
-    say_goodbye(stream, last_words).await;
+    stream.say_goodbye(last_words).await;
     Outcome::Refused
-}
-
-async fn say_goodbye(mut stream: Buffered<Stream>, last_words: &[u8]) {
-    const LONGEST: std::time::Duration = std::time::Duration::from_secs(5);
-    let goodbye = async {
-        stream.write_all(last_words).await?;
-        stream.shutdown().await?;
-        loop {
-            let n = stream.bytes().len();
-            stream.consume(n);
-            if stream.fill().await? == 0 {
-                return std::io::Result::Ok(());
-            }
-        }
-    };
-    // A client that is gone, or does not go, has had its time.
-    let _ = timeout(LONGEST, goodbye).await;
 }
 
 /// Takes a whole message from the stream.
@@ -232,7 +214,8 @@ async fn connect(
         Ok(server) => server,
         Err(why) => {
             let outcome = session.unreached(&request, &why);
-            say_goodbye(stream, &wire::reply(reply_to(&why), None)).await;
+            let last_words = wire::reply(reply_to(&why), None);
+            stream.say_goodbye(&last_words).await;
             return outcome;
         }
     };

@@ -160,7 +160,8 @@ pub(super) async fn associate(
                 "open a UDP association",
                 &error,
             );
-            super::say_goodbye(stream, &wire::reply(Reply::GeneralFailure, None)).await;
+            let last_words = wire::reply(Reply::GeneralFailure, None);
+            stream.say_goodbye(&last_words).await;
             return Outcome::Unreachable;
         }
     };

@@ -49,9 +49,14 @@ impl Subflows {
         }
     }
 
+    /// The peer's SYN waits for its answer.
+    pub(crate) fn is_held(&self) -> bool {
+        self.iter().any(|sf| sf.tcp.is_held())
+    }
+
     /// The peer's third packet is still to come.
     pub(crate) fn is_early(&self) -> bool {
-        self.iter().any(|sf| sf.tcp.is_open_early())
+        self.iter().any(|sf| sf.tcp.is_early())
     }
 }
 
@@ -95,7 +100,9 @@ impl Handshake {
             }),
             _ if taken > 0 => None,
             _ if repeated => Some(FastOpenOutcome::Silence),
-            _ if carried > 0 => Some(FastOpenOutcome::Refusal),
+            _ if carried > 0 && tcp.named_fast_open() => Some(FastOpenOutcome::Refusal),
+            // No cookie was to blame: the peer, or a box before it, takes no payload with SYNs.
+            _ if carried > 0 => Some(FastOpenOutcome::Silence),
             _ => None,
         };
         cx.count.fast_open_cookie += u64::from(matches!(
@@ -125,8 +132,8 @@ impl Numbers {
 }
 
 impl Conn {
-    /// The peer's SYN came with a valid cookie and with payload, the beginning of its stream; the application may read it, and may answer,
-    /// before the handshake is over. // rfc8684:O3,O5
+    /// The peer's SYN came with payload that is taken, the beginning of its stream, for its cookie or since its answer waits for the
+    /// application; that may read it, and may answer, before the handshake is over. // rfc8684:O3,O5
     pub(crate) fn open_early(&mut self, payload: &[u8], cx: &mut Cx<'_>) {
         let (placed, advanced) = self.recv.accept(None, Offset::ZERO, payload);
         debug_assert_eq!(placed, Placed::Stored, "the first bytes of a fresh queue");

@@ -106,7 +106,8 @@ impl Keys {
 pub(crate) enum FastOpenOutcome {
     /// A cookie for the next time, and the peer's maximum segment size.
     Cookie { cookie: FastOpen, mss: u16 },
-    /// The SYN with the option went unanswered, whether or not one without got through.
+    /// The SYN with the option, or with payload alone, went unanswered, whether or not one without got through; or the payload that
+    /// came without the option was not taken.
     Silence,
     /// The cookie that was sent was not accepted.
     Refusal,
