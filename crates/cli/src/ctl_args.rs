@@ -6,9 +6,10 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use manypath_control::remote::parse_end;
 use manypath_control::wire::EVENTS;
+use manypath_io::path::rate;
 use manypath_stack::PathManager;
 
-use crate::units::parse_period;
+use crate::units::{parse_bytes, parse_period};
 
 pub(crate) const CTL_EXAMPLES: &str = "\
 Examples:
@@ -17,6 +18,7 @@ Examples:
   manypath ctl add 3.1 --from 10.1.0.2 --backup
   manypath ctl remove 3.1 2 --reset
   manypath ctl policy 3.1 ndiffports=4
+  manypath ctl limit path wwan0 5mbit
   manypath ctl run smart-backup:threshold=500ms
       Decides for all connections of the process until Ctrl-C; then their own policies decide again.
   manypath ctl run refresh:subflows=5 --engine kernel
@@ -137,6 +139,20 @@ pub(crate) enum CtlCommand {
         #[arg(long, value_name = "N")]
         add_addr_accepted: Option<u8>,
     },
+    /// Limit what is sent by a path, a class of connections or a connection, from the next packet on
+    Limit {
+        /// What is limited
+        #[arg(value_enum)]
+        of: LimitOf,
+        /// The interface, the class by its name in the configuration, or the connection
+        name: String,
+        /// As 5mbit, in IP packets a second; or off
+        #[arg(value_parser = parse_rate_or_off)]
+        rate: Ceiling,
+        /// What may leave at once after a pause [default: what 20 ms bring, 4500 bytes at least]
+        #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+        burst: Option<u64>,
+    },
     /// Let another policy of the process decide
     Policy {
         /// The connection
@@ -197,6 +213,7 @@ impl CtlCommand {
             | Self::Withdraw { connection, .. }
             | Self::Limits { connection, .. }
             | Self::Policy { connection, .. } => Some(connection),
+            Self::Limit { of, name, .. } => (*of == LimitOf::Connection).then_some(name),
             Self::List
             | Self::Show { .. }
             | Self::Events { .. }
@@ -211,6 +228,31 @@ impl CtlCommand {
             Self::Remove { subflow, .. } | Self::Priority { subflow, .. } => Some(*subflow),
             _ => None,
         }
+    }
+}
+
+/// What is limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LimitOf {
+    /// All that leaves by an interface.
+    Path,
+    /// All connections of a class together.
+    Class,
+    /// One connection, over all of its paths.
+    Connection,
+}
+
+/// Bits a second, or no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ceiling(pub(crate) Option<u64>);
+
+fn parse_rate_or_off(text: &str) -> Result<Ceiling, String> {
+    match text {
+        "off" => Ok(Ceiling(None)),
+        text => match rate::parse(text) {
+            Some(bits) => Ok(Ceiling(Some(bits))),
+            None => Err("neither a rate as 5mbit or 800kbit, 1bit at least, nor off".to_owned()),
+        },
     }
 }
 

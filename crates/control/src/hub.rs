@@ -21,7 +21,9 @@ use crate::news;
 use crate::outbox::{Form, Line, Outbox, Pace, Store, lock};
 use crate::report::{ConnReport, Overview};
 use crate::view::ViewReport;
-use crate::wire::{Answer, DecisionReport, EventReport, Reply, Request, VERSION, Wanted};
+use crate::wire::{
+    Answer, DecisionReport, EventReport, LimitOrder, Reply, Request, VERSION, Wanted,
+};
 
 /// Who knows the connections of this process and can act on them.
 pub trait Backend: Send + Sync + 'static {
@@ -42,6 +44,14 @@ pub trait Backend: Send + Sync + 'static {
     /// # Errors
     /// Those of the stack.
     fn command(&self, id: ConnId, command: Command) -> Result<Done, StackError>;
+    /// Sets, changes or removes a limit of what is sent.
+    ///
+    /// # Errors
+    /// A code of [`Reply::Error`] and the reason: there is nothing of that name.
+    fn limit(&self, order: &LimitOrder) -> Result<(), (&'static str, String)> {
+        let _ = order;
+        Err(("invalid", "this process has no limits".to_owned()))
+    }
     /// All events for controllers from now on.
     fn news(&self) -> News;
     /// Reads the configuration anew and puts it in force, or says everything that is wrong with it; `None` where there is no
@@ -308,6 +318,10 @@ impl Hub {
                 outbox.subscribe(Some(filter));
                 done()
             }
+            Request::Limit(order) => match self.backend.limit(&order) {
+                Ok(()) => done(),
+                Err((code, why)) => Reply::error(code, why),
+            },
             // The server waits for those that there can be.
             Request::Reload => Reply::error("invalid", "this process has no configuration file"),
             Request::Unsubscribe => {

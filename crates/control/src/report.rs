@@ -8,6 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::wire::LimitOf;
+
 /// The counter of what was put back on the host after somebody had taken it away or changed it.
 pub const HOST_REPAIRS: &str = "host_repairs";
 
@@ -32,6 +34,8 @@ pub struct ProcessReport {
     /// What its stack decided how often, by name; counts only rise. Each is described where it counts, in
     /// `crates/stack/src/stats.rs`, and those of limits in `docs/limits.md`.
     pub counters: BTreeMap<String, u64>,
+    /// Its limits of what is sent.
+    pub limits: Vec<LimitReport>,
     /// Its connections, oldest first.
     pub connections: Vec<ConnReport>,
 }
@@ -47,6 +51,30 @@ pub struct Overview {
     pub memory: MemoryReport,
     /// What its stack decided how often, by name.
     pub counters: BTreeMap<String, u64>,
+    /// Its limits of what is sent.
+    pub limits: Vec<LimitReport>,
+}
+
+/// A limit of what is sent, and what it does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LimitReport {
+    /// What it is of.
+    pub of: LimitOf,
+    /// The interface, the class or the connection.
+    pub name: String,
+    /// Bits of IP packets a second.
+    pub bits_per_second: u64,
+    /// Bytes that may leave at once after a pause.
+    pub burst: u64,
+    /// Bytes that may leave now; below zero after acknowledgements, which do not wait.
+    pub tokens: i64,
+    /// For how long something waited for it, microseconds.
+    pub held_us: u64,
+    /// How often something began to wait for it.
+    pub waits: u64,
+    /// Connections that wait for it now.
+    pub waiting: u64,
 }
 
 /// A local address that the process uses, or wants to.

@@ -480,6 +480,7 @@ impl Shared {
             devices: overview.devices,
             memory: overview.memory,
             counters: overview.counters,
+            limits: overview.limits,
             connections: hub.backend.connections(),
         }
     }

@@ -153,6 +153,8 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         add_addr_accepted: Option<u8>,
     },
+    /// Sets, changes or removes a limit of what is sent.
+    Limit(LimitOrder),
     /// Reads the configuration file anew and puts it in force.
     Reload,
     /// Lets another policy of the process itself decide.
@@ -164,6 +166,46 @@ pub enum Request {
     },
 }
 
+/// What is to be limited, and how. It holds from the next packet on, until the process ends or reads its configuration anew.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitOrder {
+    /// `path`, `class` or `connection`.
+    pub of: LimitOf,
+    /// The interface, the class by its name in the configuration, or the connection.
+    pub name: String,
+    /// Bits of IP packets a second, at least one; without it there is no limit any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bits_per_second: Option<u64>,
+    /// Bytes that may leave at once after a pause [default: what 20 ms bring, 4500 at least].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u64>,
+}
+
+/// What a limit is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitOf {
+    /// All that leaves by an interface.
+    #[default]
+    Path,
+    /// All connections of a class together.
+    Class,
+    /// One connection.
+    Connection,
+}
+
+impl LimitOf {
+    /// The word of the protocol.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Path => "path",
+            Self::Class => "class",
+            Self::Connection => "connection",
+        }
+    }
+}
+
 impl Request {
     /// What no network could carry out, whoever is asked.
     pub(crate) fn flaw(&self) -> Option<&'static str> {
@@ -172,6 +214,11 @@ impl Request {
                 (wanted.remote, [wanted.local_port, wanted.remote_port])
             }
             Self::Announce { port, .. } => (None, [*port, None]),
+            Self::Limit(order) => {
+                let none = order.bits_per_second == Some(0) || order.burst == Some(0);
+                return none
+                    .then_some("a limit is at least 1 bit a second, its burst at least 1 byte");
+            }
             _ => return None,
         };
         let is_one_host = |addr: IpAddr| {

@@ -2,7 +2,7 @@
 //!
 //! Owns the words of `--path` and the pure step from a [`Snapshot`] of the host to a list of [`HostPath`]s.
 
-mod rate;
+pub mod rate;
 mod role;
 
 use crate::neigh::Mac;

@@ -12,6 +12,7 @@ pub mod endpoint;
 mod error;
 pub mod forward;
 mod host;
+mod limits;
 pub mod live;
 pub mod observe;
 pub mod opening;

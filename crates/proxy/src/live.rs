@@ -9,7 +9,7 @@ use manypath_control::report::{
     ConnReport, DeviceReport, HOST_REPAIRS, MemoryReport, Overview, PathReport,
 };
 use manypath_control::server::{Backend, News, Reloading};
-use manypath_control::wire::DecisionReport;
+use manypath_control::wire::{DecisionReport, LimitOrder};
 use manypath_io::Host;
 use manypath_io::device::{DeviceCounters, DeviceInfo};
 use manypath_io::sys::unread::unread;
@@ -19,6 +19,7 @@ use manypath_stack::{Command, Done, Path, PathManager, StackError};
 use tokio::sync::mpsc;
 
 use crate::config::reload::Asker;
+use crate::limits::order;
 
 /// A running stack, for a [control socket](manypath_control::server::Server).
 #[derive(Clone, Debug)]
@@ -43,6 +44,7 @@ impl Backend for Live {
                 .chain([(HOST_REPAIRS, host.repairs())])
                 .map(owned)
                 .collect(),
+            limits: order::reports(host, &|_| None),
         }
     }
 
@@ -75,6 +77,10 @@ impl Backend for Live {
 
     fn command(&self, id: ConnId, command: Command) -> Result<Done, StackError> {
         self.0.command(id, command)
+    }
+
+    fn limit(&self, asked: &LimitOrder) -> Result<(), order::Refused> {
+        order::obey(&self.0, asked, &|_| Vec::new())
     }
 
     fn news(&self) -> News {
@@ -148,6 +154,13 @@ impl Backend for Configured {
                 events: mpsc::channel(1).1,
                 lost: Arc::new(AtomicU64::new(0)),
             },
+        }
+    }
+
+    fn limit(&self, asked: &LimitOrder) -> Result<(), order::Refused> {
+        match &self.live {
+            Some(live) => live.limit(asked),
+            None => Err(("invalid", "nothing here uses our stack".to_owned())),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use core::net::SocketAddr;
 
+use manypath_stack::Stack;
 use manypath_stack::api::{ConnOptions, ConnectOptions};
 use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::units::Rate;
@@ -146,6 +147,14 @@ impl Simulation {
     /// Every link with its name and the counters of both directions.
     pub fn links(&self) -> impl Iterator<Item = (&str, [LineCounters; 2])> {
         self.fabric.link_counters()
+    }
+
+    /// Does something with the stack of a host, as a program there would, and has it send what that allows. `None`: there is no such host.
+    pub fn act<R>(&mut self, host: &str, f: impl FnOnce(&mut Stack, Instant) -> R) -> Option<R> {
+        let index = self.hosts.iter().position(|other| other.name() == host)?;
+        let done = f(&mut self.hosts[index].stack, self.now);
+        self.turn(index);
+        Some(done)
     }
 
     /// The current virtual time.

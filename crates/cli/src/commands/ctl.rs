@@ -11,11 +11,11 @@ use manypath_control::kernel::Kernel;
 use manypath_control::place::Entry;
 use manypath_control::remote::{Deed, Runner};
 use manypath_control::report::SubflowReport;
-use manypath_control::wire::{EventReport, Filter, Reply, Request, Wanted};
+use manypath_control::wire::{self, EventReport, Filter, LimitOrder, Reply, Request, Wanted};
 
 use crate::args::StatusArgs;
 use crate::commands::{print_json, print_text, printable, status};
-use crate::ctl_args::{CtlArgs, CtlCommand, EngineKind, Named, Priority};
+use crate::ctl_args::{CtlArgs, CtlCommand, EngineKind, LimitOf, Named, Priority};
 use crate::exit::{Code, Failure};
 use crate::runtime::{block_on, unless_stopped};
 
@@ -412,6 +412,21 @@ fn request(what: CtlCommand) -> Option<Request> {
             subflows,
             add_addr_accepted,
         },
+        CtlCommand::Limit {
+            of,
+            name,
+            rate,
+            burst,
+        } => Request::Limit(LimitOrder {
+            of: match of {
+                LimitOf::Path => wire::LimitOf::Path,
+                LimitOf::Class => wire::LimitOf::Class,
+                LimitOf::Connection => wire::LimitOf::Connection,
+            },
+            name,
+            bits_per_second: rate.0,
+            burst,
+        }),
         CtlCommand::Policy { connection, policy } => Request::SetPolicy {
             connection,
             policy: policy.to_string(),

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use manypath_control::client::{self, Client, Collected, collect, collect_one};
 use manypath_control::report::{
-    ConnReport, EndedReport, HOST_REPAIRS, MemoryReport, PathReport, ProcessReport, SubflowReport,
+    ConnReport, EndedReport, HOST_REPAIRS, LimitReport, MemoryReport, PathReport, ProcessReport,
+    SubflowReport,
 };
 use manypath_control::wire::{DecisionReport, Reply, Request};
 use manypath_stack::sched::Scheduler;
@@ -286,11 +287,28 @@ fn write_overview(out: &mut Page<'_>, process: &ProcessReport) {
     if limit > 0 {
         out.line(&format!("  memory: {} of {}", bytes(used), bytes(limit)));
     }
+    for limit in &process.limits {
+        out.line(&printable(&limit_line(limit)));
+    }
     if let Some(repairs @ 1..) = process.counters.get(HOST_REPAIRS) {
         out.line(&format!(
             "  repairs: {repairs} (of rules, routes, settings or a device of this process that somebody took away or changed; the log names them)"
         ));
     }
+}
+
+/// A limit, and what it does.
+fn limit_line(limit: &LimitReport) -> String {
+    let rate = bits_per_second(limit.bits_per_second as f64);
+    let mut told = format!("  limit: {} {} {rate}", limit.of.name(), limit.name);
+    if limit.waits > 0 {
+        let held = micros(limit.held_us);
+        told.push_str(&format!(", held back for {held} in all"));
+    }
+    if limit.waiting > 0 {
+        told.push_str(&format!(", {} waiting", limit.waiting));
+    }
+    told
 }
 
 /// What was counted, without what never happened.

@@ -440,6 +440,7 @@ impl Kernel {
                     .unwrap_or_else(done)
             }
             Request::Reload => missing("a configuration file"),
+            Request::Limit(_) => missing("limits: tc has them"),
             Request::Why { .. } => missing("a decision log"),
             Request::SetLimits { .. } => missing("limits of a single connection"),
             Request::SetPolicy { .. } => missing("policies of a single connection"),

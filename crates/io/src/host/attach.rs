@@ -6,7 +6,7 @@ use crate::netlink::{Snapshot, way_to};
 use crate::path::{HostPath, Missing, PathSpec, Role, follow};
 use manypath_host::Setup;
 use manypath_stack::{IfaceId, Path, PathEvent, RateLimit};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -120,6 +120,8 @@ pub(super) struct Attachment {
     asked: BTreeSet<(IpAddr, IpAddr)>,
     /// Tells that the host has changed.
     pub(super) changes: watch::Sender<()>,
+    /// The limits of interfaces that the stack was told of, by the number of the interface.
+    rates: BTreeMap<u32, Option<u64>>,
     /// Devices that the caller brought along.
     pub(super) brought: Vec<DeviceTasks>,
 }
@@ -146,7 +148,10 @@ impl Attachment {
         let paths = follow(&self.seen, found, &self.specs, host);
         let (wanted, result) = kind.apply(shared, &paths, host);
         for path in &paths {
-            if let Some(rate) = path.rate {
+            // Once: it may be changed afterwards.
+            if self.rates.insert(path.index, path.rate) != Some(path.rate)
+                && let Some(rate) = path.rate
+            {
                 shared.limit_path(IfaceId(path.index), RateLimit::new(rate, path.mtu));
             }
         }

@@ -3,6 +3,7 @@
 mod attach;
 mod builder;
 mod follow;
+mod limits;
 mod news;
 mod packet;
 mod tun;

@@ -1,7 +1,8 @@
 //! Rates as users write them: `5mbit`, `1.5mbit`, `800kbit`, `2gbit/s`.
 
 /// Bits a second, at least one. `None` where it is no rate: no unit, zero, negative, not a number, or beyond 2^64 - 1.
-pub(super) fn parse(text: &str) -> Option<u64> {
+#[must_use]
+pub fn parse(text: &str) -> Option<u64> {
     let text = text.strip_suffix("/s").unwrap_or(text);
     let digits = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -28,7 +29,8 @@ pub(super) fn parse(text: &str) -> Option<u64> {
 }
 
 /// As [`parse`] reads it.
-pub(super) fn text(bits: u64) -> String {
+#[must_use]
+pub fn text(bits: u64) -> String {
     for (unit, name) in [
         (1_000_000_000, "gbit"),
         (1_000_000, "mbit"),

@@ -9,6 +9,10 @@ use manypath_tcp::machine::SMALLEST_MSS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IfaceId(pub u32);
 
+/// A set of connections that share a limit: a number that the caller chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClassId(pub u32);
+
 /// What a device takes off the stack's hands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
@@ -19,7 +23,7 @@ pub struct Offload {
     pub max_burst: u32,
 }
 
-/// A limit of what leaves by a path: never more than `rate x t + burst`, in bytes of IP packets.
+/// A limit of what leaves by a path, of a class or of a connection: never more than `rate x t + burst`, in bytes of IP packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit {
     /// Bits a second. Zero: nothing but acknowledgements and other packets of at most 120 bytes.

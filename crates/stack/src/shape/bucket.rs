@@ -66,6 +66,18 @@ impl Bucket {
         Some(now + Duration::from_nanos(nanos.checked_add(1)?))
     }
 
+    /// When it is full, if nobody takes anything.
+    pub(crate) fn full_at(&mut self, now: Instant) -> Option<Instant> {
+        self.ready_at(self.limit.burst, now)
+    }
+
+    /// Bytes that may leave now; below zero after packets that could not wait.
+    pub(crate) fn tokens(&self, now: Instant) -> i64 {
+        let mut then = *self;
+        then.refill(now);
+        i64::try_from(then.level.div_euclid(8 * BIT)).unwrap_or(i64::MAX)
+    }
+
     /// Takes the tokens of a packet that leaves. Debts are bounded by a bucketful: acknowledgements leave without tokens.
     pub(crate) fn charge(&mut self, bytes: u64, now: Instant) {
         self.refill(now);

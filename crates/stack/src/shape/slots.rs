@@ -2,23 +2,71 @@
 
 use manypath_tcp::time::Instant;
 
-use super::Shaper;
+use super::{Gates, Shaper, Shares};
 use crate::api::{Gather, IfaceId, Slots, TxMeta};
 
 /// Packets up to this length leave without tokens, and are charged: acknowledgements, probes and resets. 40 bytes of an IPv6 header, 60 of TCP with all
 /// its options, and 20 to spare.
-const ALWAYS: usize = 120;
+pub(super) const ALWAYS: usize = 120;
 
-/// Slots of the driver behind the limits of paths.
+/// What belongs to no connection: it is small and waits in no line.
+const NOBODY: u32 = u32::MAX;
+
+/// Slots of the driver behind the limits that hold for one connection.
 pub(crate) struct ShapedSlots<'a> {
     inner: &'a mut dyn Slots,
     shaper: &'a mut Shaper,
+    gates: Gates,
+    /// The connection's place in the stack's table.
+    slot: u32,
+    /// It waited, and now there are tokens.
+    called: bool,
     now: Instant,
 }
 
 impl<'a> ShapedSlots<'a> {
-    pub(crate) fn new(inner: &'a mut dyn Slots, shaper: &'a mut Shaper, now: Instant) -> Self {
-        Self { inner, shaper, now }
+    /// For the turn of a connection.
+    pub(crate) fn of(
+        slot: u32,
+        shares: &Shares,
+        inner: &'a mut dyn Slots,
+        shaper: &'a mut Shaper,
+        now: Instant,
+    ) -> Self {
+        shaper.begin_turn();
+        Self {
+            gates: shaper.gates_of(shares),
+            called: shaper.is_called(slot),
+            inner,
+            shaper,
+            slot,
+            now,
+        }
+    }
+
+    /// For what belongs to no connection.
+    pub(crate) fn of_nobody(
+        inner: &'a mut dyn Slots,
+        shaper: &'a mut Shaper,
+        now: Instant,
+    ) -> Self {
+        Self::of(NOBODY, &Shares::default(), inner, shaper, now)
+    }
+
+    fn permits(&mut self, iface: IfaceId, bytes: u64) -> bool {
+        let path = self.shaper.of_path(iface);
+        let (slot, called, now) = (self.slot, self.called, self.now);
+        let mut gates = self.gates.into_iter().chain([path]).flatten();
+        gates.all(|gate| self.shaper.permits(gate, slot, bytes, called, now))
+    }
+
+    fn charge(&mut self, iface: IfaceId, bytes: u64) {
+        let path = self.shaper.of_path(iface);
+        for gate in self.gates.into_iter().chain([path]).flatten() {
+            self.shaper.charge(gate, self.slot, bytes, self.now);
+        }
+        // One packet goes before those who wait elsewhere, not the whole turn.
+        self.called &= bytes <= ALWAYS as u64;
     }
 }
 
@@ -36,7 +84,7 @@ fn wire_bytes(meta: &TxMeta) -> u64 {
 
 impl Slots for ShapedSlots<'_> {
     fn slot(&mut self, iface: IfaceId, room: usize) -> Option<&mut [u8]> {
-        if room > ALWAYS && !self.shaper.permits(iface, room as u64, self.now) {
+        if room > ALWAYS && !self.permits(iface, room as u64) {
             return None;
         }
         let slot = self.inner.slot(iface, room);
@@ -47,7 +95,7 @@ impl Slots for ShapedSlots<'_> {
     }
 
     fn commit(&mut self, iface: IfaceId, meta: TxMeta) {
-        self.shaper.charge(iface, wire_bytes(&meta), self.now);
+        self.charge(iface, wire_bytes(&meta));
         self.inner.commit(iface, meta);
     }
 
@@ -63,12 +111,12 @@ impl Slots for ShapedSlots<'_> {
         payload: [&[u8]; 2],
     ) -> Gather {
         let bytes = wire_bytes(&meta);
-        if !self.shaper.permits(iface, bytes, self.now) {
+        if meta.len > ALWAYS && !self.permits(iface, bytes) {
             return Gather::Full;
         }
         let done = self.inner.gather(iface, meta, headers, payload);
         match done {
-            Gather::Taken => self.shaper.charge(iface, bytes, self.now),
+            Gather::Taken => self.charge(iface, bytes),
             Gather::Full => self.shaper.note_device_full(iface),
             Gather::Declined => {}
         }

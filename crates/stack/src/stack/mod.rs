@@ -23,6 +23,7 @@ pub use handle::ReadOutcome;
 pub use race::RaceId;
 pub(crate) mod ports;
 mod reply;
+mod shares;
 pub(crate) mod timewait;
 pub(crate) mod wheel;
 
@@ -44,7 +45,7 @@ use crate::crypto::isn::IsnSource;
 use crate::crypto::keypool::{KeyPool, TokenHome};
 use crate::crypto::rng::Rng;
 use crate::ids::{ConnId, ListenerId};
-use crate::shape::Shaper;
+use crate::shape::{Shaper, Shares};
 use crate::slab::Slab;
 use crate::stats::Counters;
 use demux::{Demux, Target};
@@ -144,6 +145,8 @@ struct Entry {
     to_reconcile: bool,
     /// The race of which it is an attempt that is not decided.
     race: Option<RaceId>,
+    /// The limits that hold for it besides those of paths.
+    shares: Shares,
 }
 
 impl Entry {
@@ -347,6 +350,15 @@ impl Stack {
         }
     }
 
+    /// Gives a connection a turn that nothing about it has changed for.
+    fn give_turn(&mut self, slot: u32) {
+        if let Some(entry) = self.conns.at_mut(slot)
+            && !core::mem::replace(&mut entry.ready, true)
+        {
+            self.ready.push_back(slot);
+        }
+    }
+
     /// Brings the tables up to date with a connection that was touched.
     fn settle(&mut self, slot: u32) {
         // Most segments leave nothing to bring up to date.
@@ -481,6 +493,7 @@ impl Stack {
             return;
         };
         self.leave_race(ConnId(handle), entry.race);
+        self.shaper.limit_one(entry.shares.own, None, self.now);
         self.usage.recharge(entry.cost, Cost::default());
         if let Some(source) = entry.source {
             self.usage.left(source);

@@ -24,6 +24,7 @@ use crate::conn::{Conn, ConnParams, Cx, Endpoint, HandshakeState, JoinVerdict};
 use crate::crypto::keys::KeyMaterial;
 use crate::ids::{ConnId, ListenerId, SubflowId};
 use crate::pm;
+use crate::shape::Shares;
 
 /// How often the SYN of a join is repeated where a subflow was lost: a minute's worth, since it asks each second.
 const REJOIN_SYNS: u8 = 60;
@@ -233,6 +234,7 @@ impl Stack {
                 ready: false,
                 to_reconcile: false,
                 race: None,
+                shares: Shares::default(),
             }
         });
         let slot = handle.index();

@@ -32,28 +32,22 @@ impl Stack {
     /// Writes packets into the driver's slots: a bounded number for each call.
     pub fn poll_transmit(&mut self, now: Instant, slots: &mut dyn Slots) -> Transmit {
         self.tick(now);
-        if self.shaper.is_idle() {
-            return self.transmit(slots);
+        while let Some(slot) = self.shaper.call(self.now) {
+            if self.conns.at(slot).is_some() {
+                self.give_turn(slot);
+            } else {
+                self.shaper.turn_over(slot, self.now);
+            }
         }
-        let mut shaper = core::mem::take(&mut self.shaper);
-        shaper.begin_poll();
-        let done = self.transmit(&mut ShapedSlots::new(slots, &mut shaper, self.now));
-        let done = match done {
-            // Tokens come with time, which `poll_deadline` tells.
-            Transmit::Blocked(_) => shaper
-                .full_device()
-                .map_or(Transmit::Nothing, Transmit::Blocked),
-            other => other,
-        };
-        self.shaper = shaper;
-        done
+        self.transmit(slots)
     }
 
     fn transmit(&mut self, slots: &mut dyn Slots) -> Transmit {
         let mut sent = 0;
         let mut blocked = None;
         while sent < CALL {
-            match self.replies.transmit(slots) {
+            let mut shaped = ShapedSlots::of_nobody(&mut *slots, &mut self.shaper, self.now);
+            match self.replies.transmit(&mut shaped) {
                 Ok(true) => {
                     sent += 1;
                     self.counters.packets_out += 1;
@@ -106,7 +100,20 @@ impl Stack {
         Transmit::Nothing
     }
 
+    /// One turn of a connection. One that has to wait for tokens is done: it has its next turn when they are there.
     fn turn(&mut self, slot: u32, slots: &mut dyn Slots, sent: &mut usize) -> Turn {
+        let turn = self.turn_within_limits(slot, slots, sent);
+        if self.shaper.is_idle() {
+            return turn;
+        }
+        self.shaper.turn_over(slot, self.now);
+        match turn {
+            Turn::Blocked(_) => self.shaper.full_device().map_or(Turn::Done, Turn::Blocked),
+            other => other,
+        }
+    }
+
+    fn turn_within_limits(&mut self, slot: u32, slots: &mut dyn Slots, sent: &mut usize) -> Turn {
         let mut turn = Turn::More;
         let before = *sent;
         {
@@ -119,6 +126,15 @@ impl Stack {
                 entry.conn.reconcile(&mut cx);
             }
             entry.conn.begin_poll();
+            let mut shaped;
+            let slots: &mut dyn Slots = match self.shaper.is_idle() {
+                true => slots,
+                false => {
+                    let shaper = &mut self.shaper;
+                    shaped = ShapedSlots::of(slot, &entry.shares, slots, shaper, self.now);
+                    &mut shaped
+                }
+            };
             for _ in 0..TURN {
                 match entry.conn.transmit(slots, &mut cx) {
                     Progress::Sent => *sent += 1,

@@ -8,8 +8,7 @@ use core::net::{IpAddr, Ipv4Addr};
 use manypath_tcp::time::Instant;
 
 use super::Stack;
-use crate::api::{Event, EventKind, IfaceId, Path, PathEvent, RateLimit, is_of_a_host};
-use crate::shape::Held;
+use crate::api::{Event, EventKind, IfaceId, Offload, Path, PathEvent, is_of_a_host};
 
 /// An address from which no subflow is opened.
 #[derive(Debug)]
@@ -77,14 +76,8 @@ impl Stack {
         self.for_each_conn(|conn, cx| conn.uplinks().passive(path, cx));
     }
 
-    /// Sets, changes or removes the limit of what leaves by an interface. It holds from the next packet on, on running connections too; the
-    /// scheduler gives to other paths what has to wait here.
-    pub fn limit_path(&mut self, now: Instant, iface: IfaceId, limit: Option<RateLimit>) {
-        let now = self.tick(now);
-        self.shaper.limit(iface, limit, now);
-        let Some(offload) = self.shaper.offload(iface) else {
-            return;
-        };
+    /// The device of an interface is asked to divide bursts of another length from now on.
+    pub(super) fn set_offload(&mut self, iface: IfaceId, offload: Offload) {
         let resting = self.resting.iter_mut().map(|r| &mut r.path);
         for path in self.paths.iter_mut().chain(resting) {
             if path.iface == iface {
@@ -92,11 +85,6 @@ impl Stack {
             }
         }
         self.for_each_conn(|conn, _| conn.uplinks().set_offload(iface, offload));
-    }
-
-    /// The limit of an interface, and what it has held back.
-    pub fn path_limit(&self, iface: IfaceId) -> Option<(RateLimit, Held)> {
-        self.shaper.look(iface, self.now)
     }
 
     /// Puts the local addresses in this order, in which new connections prefer them. Those that are not named stand behind, as they

@@ -103,7 +103,8 @@ impl Offers<'_> {
             option_space: self
                 .subflows
                 .option_space(self.opts, self.level, self.fallback),
-            max_burst: longest_burst(self.send.window(), self.numbers.checksum && !plain),
+            max_burst: longest_burst(self.send.window(), self.numbers.checksum && !plain)
+                .min(self.subflows.longest_burst),
             push: self.send.pushes(self.opts),
             // A whole segment elsewhere is often none here, and nothing will be appended to it; nor to the writer's last bytes, which would
             // leave at once with a FIN as well.

@@ -41,6 +41,8 @@ pub(crate) struct Subflows {
     /// Subflows probed before one is evicted to admit a join.
     pub(in crate::conn) admission: Admission,
     pub(in crate::conn) watch: Watch,
+    /// The longest burst that limits of the connection let leave at once, bytes.
+    pub(crate) longest_burst: u32,
 }
 
 /// The receiver's probes, of all subflows together.
@@ -64,6 +66,7 @@ impl Subflows {
             joined: false,
             new_one_lost: false,
             admission: Admission::default(),
+            longest_burst: u32::MAX,
             watch: Watch {
                 last_payload: now,
                 paused: false,

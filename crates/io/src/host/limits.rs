@@ -1,0 +1,37 @@
+//! Limits of paths, classes and connections of a running stack.
+
+use manypath_stack::ids::ConnId;
+use manypath_stack::{CLASSES, ClassId, LimitState, Limited, RateLimit, StackError};
+
+use super::Host;
+
+impl Host {
+    /// Sets, changes or removes a limit. It holds from the next packet on. That of an interface stays when the interface goes and comes back.
+    ///
+    /// # Errors
+    /// `NoSuchHandle` when there is no such connection.
+    pub fn limit(&self, what: Limited, limit: Option<RateLimit>) -> Result<(), StackError> {
+        self.shared()
+            .act(|stack, now| stack.limit(now, what, limit))
+    }
+
+    /// Every limit that is set, and what it does.
+    #[must_use]
+    pub fn limits(&self) -> Vec<(Limited, LimitState)> {
+        // Tokens come with time: without this they would be those of the last packet.
+        self.shared().act(|stack, _| stack.limits())
+    }
+
+    /// Puts a connection into classes whose limits it shares from the next packet on.
+    ///
+    /// # Errors
+    /// `NoSuchHandle` when there is no such connection.
+    pub fn classify(
+        &self,
+        id: ConnId,
+        classes: [Option<ClassId>; CLASSES],
+    ) -> Result<(), StackError> {
+        self.shared()
+            .act(|stack, now| stack.classify(now, id, classes))
+    }
+}

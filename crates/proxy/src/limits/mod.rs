@@ -1,0 +1,3 @@
+//! Limits of what is sent: by path, by class of connections and by connection.
+
+pub(crate) mod order;

@@ -1,0 +1,112 @@
+//! Limits of our stack, as the control socket sets and shows them.
+
+use manypath_control::report::LimitReport;
+use manypath_control::wire::{LimitOf, LimitOrder};
+use manypath_io::Host;
+use manypath_stack::ids::ConnId;
+use manypath_stack::{ClassId, IfaceId, LimitState, Limited, RateLimit};
+
+/// Packets of a class or a connection are no longer than this, whatever path they take, bytes.
+pub(crate) const MTU: u16 = 1500;
+
+/// Why an order was not carried out: a code of the protocol, and words.
+pub(crate) type Refused = (&'static str, String);
+
+/// Sets, changes or removes a limit; `classes` are those of a name.
+pub(crate) fn obey(
+    host: &Host,
+    order: &LimitOrder,
+    classes: &dyn Fn(&str) -> Vec<ClassId>,
+) -> Result<(), Refused> {
+    for what in named(host, order, classes)? {
+        let limit = order.bits_per_second.map(|bits| {
+            let usual = RateLimit::new(bits, MTU);
+            RateLimit {
+                burst: order.burst.unwrap_or(usual.burst),
+                ..usual
+            }
+        });
+        host.limit(what, limit).map_err(|_| missing(order))?;
+    }
+    Ok(())
+}
+
+/// What an order is about.
+fn named(
+    host: &Host,
+    order: &LimitOrder,
+    classes: &dyn Fn(&str) -> Vec<ClassId>,
+) -> Result<Vec<Limited>, Refused> {
+    let found: Vec<Limited> = match order.of {
+        LimitOf::Path => {
+            let known = ifaces(host).into_iter();
+            let mut known = known.filter(|(_, name)| *name == order.name);
+            known
+                .next()
+                .map(|(iface, _)| Limited::Path(iface))
+                .into_iter()
+                .collect()
+        }
+        LimitOf::Class => classes(&order.name)
+            .into_iter()
+            .map(Limited::Class)
+            .collect(),
+        LimitOf::Connection => {
+            let id = order.name.parse::<ConnId>().ok();
+            id.map(Limited::Connection).into_iter().collect()
+        }
+    };
+    match found.is_empty() {
+        true => Err(missing(order)),
+        false => Ok(found),
+    }
+}
+
+fn missing(order: &LimitOrder) -> Refused {
+    let (of, name) = (order.of.name(), &order.name);
+    ("not_found", format!("there is no {of} {name}"))
+}
+
+/// The interfaces that have paths, be they without a link at present.
+fn ifaces(host: &Host) -> Vec<(IfaceId, String)> {
+    let stalled = host.stalled().into_iter().map(|(path, _)| path);
+    let paths = host.paths().into_iter().chain(stalled);
+    let named = paths.filter_map(|path| Some((path.iface, host.iface_name(path.iface)?)));
+    named.collect()
+}
+
+/// The limits of a stack, and what each does; `class` is the name of a class.
+pub(crate) fn reports(host: &Host, class: &dyn Fn(ClassId) -> Option<String>) -> Vec<LimitReport> {
+    let all = host.limits().into_iter();
+    all.map(|(what, state)| report(host, class, what, &state))
+        .collect()
+}
+
+fn report(
+    host: &Host,
+    class: &dyn Fn(ClassId) -> Option<String>,
+    what: Limited,
+    state: &LimitState,
+) -> LimitReport {
+    let (of, name) = match what {
+        Limited::Path(iface) => {
+            let name = host.iface_name(iface);
+            (LimitOf::Path, name.unwrap_or_else(|| iface.0.to_string()))
+        }
+        Limited::Class(id) => {
+            let name = class(id);
+            (LimitOf::Class, name.unwrap_or_else(|| id.0.to_string()))
+        }
+        Limited::Connection(id) => (LimitOf::Connection, id.to_string()),
+    };
+    LimitReport {
+        of,
+        name,
+        bits_per_second: state.limit.bits_per_sec,
+        burst: state.limit.burst,
+        tokens: state.tokens,
+        held_us: state.held.time.as_micros(),
+        waits: state.held.times,
+        waiting: state.waiting as u64,
+    }
+}

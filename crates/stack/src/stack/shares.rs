@@ -1,0 +1,148 @@
+//! Limits of paths, of classes of connections and of single connections: set, changed and looked at while connections run.
+//!
+//! A segment leaves when its path, its connection's classes and its connection have tokens. Which connection is in which class is the caller's
+//! business.
+
+use alloc::vec::Vec;
+
+use manypath_tcp::time::Instant;
+
+use super::{Entry, Stack};
+use crate::api::{ClassId, IfaceId, RateLimit, StackError};
+use crate::ids::ConnId;
+use crate::shape::{CLASSES, LimitState, Limited};
+
+impl Stack {
+    /// Sets, changes or removes the limit of what leaves by an interface. It holds from the next packet on, on running connections too; the
+    /// scheduler gives to other paths what has to wait here.
+    pub fn limit_path(&mut self, now: Instant, iface: IfaceId, limit: Option<RateLimit>) {
+        let now = self.tick(now);
+        let freed = self.shaper.limit_path(iface, limit, now);
+        self.go_on(freed);
+        if let Some(offload) = self.shaper.offload(iface) {
+            self.set_offload(iface, offload);
+        }
+    }
+
+    /// Sets, changes or removes the limit that all connections of a class share. It holds from the next packet on.
+    pub fn limit_class(&mut self, now: Instant, class: ClassId, limit: Option<RateLimit>) {
+        let now = self.tick(now);
+        let freed = self.shaper.limit_class(class, limit, now);
+        self.go_on(freed);
+        for entry in self.conns.iter_mut().map(|(_, entry)| entry) {
+            if entry.shares.classes.contains(&Some(class)) {
+                fit_bursts(entry, &self.shaper);
+            }
+        }
+    }
+
+    /// Sets, changes or removes the limit of one connection, whatever paths it has. It holds from the next packet on.
+    ///
+    /// # Errors
+    /// `NoSuchHandle` when there is no such connection.
+    pub fn limit_connection(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        limit: Option<RateLimit>,
+    ) -> Result<(), StackError> {
+        let now = self.tick(now);
+        let entry = self.conns.get_mut(id.0).ok_or(StackError::NoSuchHandle)?;
+        let (own, freed) = self.shaper.limit_one(entry.shares.own, limit, now);
+        entry.shares.own = own;
+        fit_bursts(entry, &self.shaper);
+        self.go_on(freed);
+        Ok(())
+    }
+
+    /// Puts a connection into classes, and takes it out of those that it was in. A class has the limit that is, or will be, set for it.
+    ///
+    /// # Errors
+    /// `NoSuchHandle` when there is no such connection.
+    pub fn classify(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        classes: [Option<ClassId>; CLASSES],
+    ) -> Result<(), StackError> {
+        self.tick(now);
+        let entry = self.conns.get_mut(id.0).ok_or(StackError::NoSuchHandle)?;
+        entry.shares.classes = classes;
+        fit_bursts(entry, &self.shaper);
+        // What it waited for may be none of its business any more.
+        self.give_turn(id.0.index());
+        Ok(())
+    }
+
+    /// The limit of an interface, and what it does.
+    pub fn path_limit(&self, iface: IfaceId) -> Option<LimitState> {
+        self.shaper.look_path(iface, self.now)
+    }
+
+    /// The limit of a class, and what it does.
+    pub fn class_limit(&self, class: ClassId) -> Option<LimitState> {
+        self.shaper.look_class(class, self.now)
+    }
+
+    /// The limit of a connection itself, and what it does.
+    pub fn connection_limit(&self, id: ConnId) -> Option<LimitState> {
+        let own = self.conns.get(id.0)?.shares.own?;
+        self.shaper.look_one(own, self.now)
+    }
+
+    /// Every limit that is set, of paths, then of classes, then of connections.
+    pub fn limits(&self) -> Vec<(Limited, LimitState)> {
+        let paths = self.shaper.paths().map(Limited::Path);
+        let classes = self.shaper.classes().map(Limited::Class);
+        let conns = self.conns.iter();
+        let limited = conns.filter(|(_, entry)| entry.shares.own.is_some());
+        let limited = limited.map(|(handle, _)| Limited::Connection(ConnId(handle)));
+        let all = paths.chain(classes).chain(limited);
+        all.filter_map(|what| Some((what, self.limit_of(what)?)))
+            .collect()
+    }
+
+    fn limit_of(&self, what: Limited) -> Option<LimitState> {
+        match what {
+            Limited::Path(iface) => self.path_limit(iface),
+            Limited::Class(class) => self.class_limit(class),
+            Limited::Connection(id) => self.connection_limit(id),
+        }
+    }
+
+    /// Sets, changes or removes a limit, whatever it is of.
+    ///
+    /// # Errors
+    /// `NoSuchHandle` when there is no such connection.
+    pub fn limit(
+        &mut self,
+        now: Instant,
+        what: Limited,
+        limit: Option<RateLimit>,
+    ) -> Result<(), StackError> {
+        match what {
+            Limited::Path(iface) => self.limit_path(now, iface, limit),
+            Limited::Class(class) => self.limit_class(now, class, limit),
+            Limited::Connection(id) => self.limit_connection(now, id, limit)?,
+        }
+        Ok(())
+    }
+
+    /// The classes that a connection is in; none, where there is no such connection.
+    pub fn classes(&self, id: ConnId) -> [Option<ClassId>; CLASSES] {
+        let entry = self.conns.get(id.0);
+        entry.map_or([None; CLASSES], |entry| entry.shares.classes)
+    }
+
+    /// What they waited for is gone.
+    fn go_on(&mut self, freed: Vec<u32>) {
+        for slot in freed {
+            self.give_turn(slot);
+        }
+    }
+}
+
+/// Has a connection make no burst that is longer than what its limits let leave at once.
+fn fit_bursts(entry: &mut Entry, shaper: &crate::shape::Shaper) {
+    entry.conn.subflows.longest_burst = shaper.longest_burst(&entry.shares);
+}
