@@ -14,6 +14,7 @@ pub mod forward;
 mod host;
 mod limits;
 pub mod live;
+mod maybe_tls;
 pub mod observe;
 pub mod opening;
 pub mod perf;

@@ -235,6 +235,14 @@ impl Sockets {
         }
     }
 
+    /// Asks these name servers in place of those of the host; without any, those of the host.
+    pub fn use_name_servers(&self, servers: &[SocketAddr]) {
+        if let Some(stack) = &self.stack {
+            stack.use_name_servers(servers.to_vec());
+        }
+        self.reach.names.use_servers(servers.to_vec());
+    }
+
     /// Connects to the first of some addresses that answers, and writes the stream's first bytes.
     pub(crate) async fn open(
         &self,

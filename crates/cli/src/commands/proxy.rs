@@ -97,7 +97,8 @@ fn folders(file: Option<&PathBuf>, checked: &Checked) -> (Vec<PathBuf>, Vec<Path
                 .iter()
                 .filter_map(|listen| listen.spec.key.as_ref()),
         )
-        .chain(tls.flat_map(|tls| [&tls.cert, &tls.key]));
+        .chain(tls.flat_map(|tls| [&tls.cert, &tls.key]))
+        .chain(&checked.config.roots.files);
     let folder = |path: &PathBuf| Some(std::path::absolute(path).ok()?.parent()?.to_owned());
     let readable = files.filter_map(folder).collect();
     let writable = sink::folder(&checked.config.log)

@@ -231,6 +231,11 @@ impl Host {
         self.0.names.lookup(&ways, host).await
     }
 
+    /// Which name servers are asked ([`Names::use_servers`]).
+    pub fn use_name_servers(&self, servers: Vec<SocketAddr>) {
+        self.0.names.use_servers(servers);
+    }
+
     /// Finds the routers between addresses of ours and of peers.
     pub(crate) fn find_ways(&self, pairs: &[(IpAddr, IpAddr)]) {
         lock(&self.0.attachment).find_ways(&self.0.shared, pairs);

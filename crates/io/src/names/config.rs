@@ -4,7 +4,7 @@ use hickory_resolver::config::{ResolverConfig, ResolverOpts};
 use hickory_resolver::proto::rr::Name;
 use hickory_resolver::system_conf::parse_resolv_conf;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,11 +14,16 @@ const RESOLV: &str = "/etc/resolv.conf";
 /// Where systemd-resolved writes the name servers of all links, which its own answers on 127.0.0.53 stand for.
 const UPLINKS: &str = "/run/systemd/resolve/resolv.conf";
 
-/// What resolv.conf asks for.
+/// Where name servers listen.
+const PORT: u16 = 53;
+
+/// What resolv.conf asks for, or somebody in its place.
 #[derive(Debug, Clone)]
 pub(super) struct Config {
     /// In their order.
-    pub(super) servers: Vec<IpAddr>,
+    pub(super) servers: Vec<SocketAddr>,
+    /// Nobody else is asked, not the host's own resolver either.
+    pub(super) alone: bool,
     pub(super) search: Vec<Name>,
     pub(super) domain: Option<Name>,
     pub(super) ndots: usize,
@@ -31,11 +36,12 @@ impl Config {
     fn of(resolv: &[u8], uplinks: &[u8], generation: u64) -> Self {
         let (config, opts) =
             parse_resolv_conf(resolv).unwrap_or_else(|_| (empty(), ResolverOpts::default()));
-        let mut servers: Vec<IpAddr> = Vec::new();
+        let mut servers: Vec<SocketAddr> = Vec::new();
         let mut add = |config: &ResolverConfig| {
             for server in config.name_servers() {
-                if !servers.contains(&server.ip) {
-                    servers.push(server.ip);
+                let server = SocketAddr::new(server.ip, PORT);
+                if !servers.contains(&server) {
+                    servers.push(server);
                 }
             }
         };
@@ -46,9 +52,22 @@ impl Config {
         }
         Config {
             servers,
+            alone: false,
             search: config.search().to_vec(),
             domain: config.domain().cloned(),
             ndots: opts.ndots,
+            generation,
+        }
+    }
+
+    /// These servers and no others, which are asked for names as they are.
+    fn of_servers(servers: &[SocketAddr], generation: u64) -> Self {
+        Config {
+            servers: servers.to_vec(),
+            alone: true,
+            search: Vec::new(),
+            domain: None,
+            ndots: 1,
             generation,
         }
     }
@@ -73,10 +92,19 @@ pub(super) struct Files {
     read: bool,
     hosts: Vec<(IpAddr, Vec<String>)>,
     config: Option<Arc<Config>>,
+    /// In place of those of resolv.conf.
+    chosen: Vec<SocketAddr>,
     generation: u64,
 }
 
 impl Files {
+    /// Takes these name servers in place of those of resolv.conf; without any, those of resolv.conf again.
+    pub(super) fn choose(&mut self, servers: Vec<SocketAddr>) {
+        if self.chosen != servers {
+            (self.chosen, self.read) = (servers, false);
+        }
+    }
+
     /// Reads what has changed.
     pub(super) fn refresh(&mut self) {
         let stamps = [HOSTS, RESOLV, UPLINKS].map(stamp);
@@ -87,7 +115,10 @@ impl Files {
         let bytes = |path| fs::read(path).unwrap_or_default();
         self.hosts = parse_hosts(&String::from_utf8_lossy(&bytes(HOSTS)));
         self.generation += 1;
-        let config = Config::of(&bytes(RESOLV), &bytes(UPLINKS), self.generation);
+        let config = match self.chosen.as_slice() {
+            [] => Config::of(&bytes(RESOLV), &bytes(UPLINKS), self.generation),
+            servers => Config::of_servers(servers, self.generation),
+        };
         self.config = Some(Arc::new(config));
     }
 
@@ -134,6 +165,25 @@ mod tests {
         texts.iter().map(ip).collect()
     }
 
+    fn sockets(texts: &[&str]) -> Vec<SocketAddr> {
+        let socket = |text: &&str| text.parse().expect("a literal address");
+        texts.iter().map(socket).collect()
+    }
+
+    #[test]
+    fn servers_that_are_chosen_stand_in_place_of_those_of_the_host() {
+        let mut files = Files::default();
+        files.choose(sockets(&["10.0.0.1:5353"]));
+        files.refresh();
+        let config = files.config();
+        assert_eq!(config.servers, sockets(&["10.0.0.1:5353"]));
+        assert!(config.alone && config.search.is_empty());
+        files.choose(Vec::new());
+        files.refresh();
+        assert!(!files.config().alone);
+        assert_ne!(files.config().generation, config.generation);
+    }
+
     #[test]
     fn hosts_are_found_by_any_of_their_names() {
         let text = "127.0.0.1 localhost\n# 10.0.0.9 not\n192.0.2.1 srv.test Srv # old\n192.0.2.2\tsrv.test\nx y\n";
@@ -152,10 +202,11 @@ mod tests {
     fn servers_of_all_links_stand_behind_a_stub_on_this_host() {
         let uplinks = b"nameserver 192.0.2.1\nnameserver 192.0.2.2\n";
         let stub = Config::of(b"nameserver 127.0.0.53\nsearch lan\n", uplinks, 1);
-        assert_eq!(stub.servers, ips(&["127.0.0.53", "192.0.2.1", "192.0.2.2"]));
+        let wanted = sockets(&["127.0.0.53:53", "192.0.2.1:53", "192.0.2.2:53"]);
+        assert_eq!(stub.servers, wanted);
         assert_eq!(stub.search.len(), 1);
         let plain = Config::of(b"nameserver 198.51.100.1\noptions ndots:2\n", uplinks, 1);
-        assert_eq!(plain.servers, ips(&["198.51.100.1"]));
+        assert_eq!(plain.servers, sockets(&["198.51.100.1:53"]));
         assert_eq!(plain.ndots, 2);
         assert!(Config::of(b"", b"", 1).servers.is_empty());
     }

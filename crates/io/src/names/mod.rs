@@ -69,6 +69,12 @@ enum Asked {
 type Answer<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send + 'a>>;
 
 impl Names {
+    /// Asks these name servers alone from now on, by UDP, and by TCP for an answer that is too long for that: not those that the host
+    /// knows, and not the host's resolver. Without any, those of the host again. /etc/hosts is looked at first in any case.
+    pub fn use_servers(&self, servers: Vec<SocketAddr>) {
+        lock(&self.files).choose(servers);
+    }
+
     /// The addresses of a host in the order of preference; at least one. `ways` lead to name servers that are not on this host;
     /// without any the host's routes decide. An address is its own.
     ///
@@ -88,14 +94,17 @@ impl Names {
         }
         let candidates = self.candidates(ways, &config.servers);
         let asked = candidates.iter().copied().map(Asked::Server);
-        let asked: Vec<Asked> = asked.chain([Asked::Host]).collect();
+        let host_too = (!config.alone).then_some(Asked::Host);
+        let asked: Vec<Asked> = asked.chain(host_too).collect();
         let delays: Vec<Duration> = asked.iter().map(delay).collect();
         let outcome = race(&delays, |i| -> Answer<'_> {
             match asked[i] {
                 Asked::Server(to) => {
                     let way = ways.iter().find(|way| way.local == to.local);
-                    let server = to.remote.ip();
-                    Box::pin(self.servers.ask(way.cloned(), server, config.clone(), host))
+                    let ask = self
+                        .servers
+                        .ask(way.cloned(), to.remote, config.clone(), host);
+                    Box::pin(ask)
                 }
                 Asked::Host => Box::pin(HOST.ask(host)),
             }
@@ -107,7 +116,7 @@ impl Names {
         outcome.result.map(|(_, addrs)| addrs)
     }
 
-    fn candidates(&self, ways: &[NameWay], servers: &[IpAddr]) -> Vec<Candidate> {
+    fn candidates(&self, ways: &[NameWay], servers: &[SocketAddr]) -> Vec<Candidate> {
         // A name server on this host is reached by no path.
         let anywhere = |local| Way {
             local,
@@ -125,11 +134,8 @@ impl Names {
             })
             .collect();
         let now = self.began.elapsed();
-        let socket = |server: &IpAddr| SocketAddr::new(*server, query::PORT);
-        let (here, away): (Vec<SocketAddr>, Vec<SocketAddr>) = servers
-            .iter()
-            .map(socket)
-            .partition(|s| s.ip().is_loopback());
+        let (here, away): (Vec<SocketAddr>, Vec<SocketAddr>) =
+            servers.iter().partition(|s| s.ip().is_loopback());
         let mut memory = lock(&self.memory);
         let mut all = memory.plan(now, &unbound, &here);
         let ways = if bound.is_empty() {
@@ -163,7 +169,7 @@ mod tests {
             backup: false,
         };
         let ways = [way("wan1", "10.1.0.2"), way("wan2", "10.2.0.2")];
-        let servers = ["192.0.2.53", "127.0.0.53", "192.0.2.54"];
+        let servers = ["192.0.2.53:53", "127.0.0.53:53", "192.0.2.54:53"];
         let servers = servers.map(|text| text.parse().expect("a literal address"));
         let order = |ways: &[NameWay]| -> Vec<String> {
             let all = Names::default().candidates(ways, &servers);

@@ -19,8 +19,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
-/// Where name servers listen.
-pub(super) const PORT: u16 = 53;
 /// How long a name server has for one question.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a question that was not answered is put again.
@@ -95,7 +93,7 @@ impl RuntimeProvider for Bound {
     }
 }
 
-type Key = (Option<(String, IpAddr)>, IpAddr);
+type Key = (Option<(String, IpAddr)>, SocketAddr);
 
 /// Resolvers that ask one server by one way, with what they know already, and the configuration that they are made for.
 #[derive(Default)]
@@ -121,7 +119,7 @@ impl Servers {
     pub(super) async fn ask(
         &self,
         way: Option<NameWay>,
-        server: IpAddr,
+        server: SocketAddr,
         config: Arc<Config>,
         host: &str,
     ) -> io::Result<Vec<IpAddr>> {
@@ -140,7 +138,7 @@ impl Servers {
     fn resolver(
         &self,
         way: Option<NameWay>,
-        server: IpAddr,
+        server: SocketAddr,
         config: &Config,
     ) -> io::Result<Arc<Resolver<Bound>>> {
         let key = (
@@ -159,7 +157,11 @@ impl Servers {
         if let Some(known) = all.get(&key) {
             return Ok(Arc::clone(known));
         }
-        let servers = vec![NameServerConfig::udp_and_tcp(server)];
+        let mut of_server = NameServerConfig::udp_and_tcp(server.ip());
+        for connection in &mut of_server.connections {
+            connection.port = server.port();
+        }
+        let servers = vec![of_server];
         let config_of_one =
             ResolverConfig::from_parts(config.domain.clone(), config.search.clone(), servers);
         let mut opts = ResolverOpts::default();

@@ -10,10 +10,12 @@ use manypath_io::convert::cookie::Key;
 
 use super::file::Draft;
 use super::{Config, Fault, Faults, Listen, read_text};
+use crate::Error;
 use crate::endpoint::{Endpoint, Proto};
 use crate::serve::OpeningKind;
 use crate::serve::tls::Tls;
 use crate::target::rules::{Rule, Then};
+use crate::target::tls::{Roots, Trust, has_system_roots};
 use crate::users::Users;
 
 /// The longest file that is read.
@@ -26,6 +28,8 @@ pub struct Checked {
     pub config: Config,
     /// The users of each file that it names.
     pub users: HashMap<PathBuf, Arc<Users>>,
+    /// Whose certificates of targets are believed.
+    pub trust: Trust,
     /// What is allowed and may not be meant.
     pub warnings: Vec<String>,
 }
@@ -94,12 +98,22 @@ pub fn check(draft: Draft) -> Result<Checked, Vec<Fault>> {
         }
         warnings.extend(warnings_of(listen));
     }
+    let trust = trust_of(&config).unwrap_or_else(|error| {
+        faults.push(at((0, 0), format!("`ca` of [https]: {error}")));
+        Trust::default()
+    });
     faults.extend(faults_of_rules(&config, &rules));
     warnings.extend(warnings_of_rules(&config, &users));
+    if serves_http(&config) && config.roots == Roots::default() && !has_system_roots() {
+        warnings.push(
+            "this host trusts no authority, so that https:// targets are not reached: install its certificates (ca-certificates), or name some by `ca` of [https]".to_owned(),
+        );
+    }
     match faults.is_empty() {
         true => Ok(Checked {
             config,
             users,
+            trust,
             warnings,
         }),
         false => Err(faults),
@@ -136,6 +150,19 @@ fn read_users(path: &Path) -> Result<Users, Vec<String>> {
         told.map(|bad| format!("`users`: {file}:{}: {}", bad.line, bad.message))
             .collect()
     })
+}
+
+fn serves_http(config: &Config) -> bool {
+    let mut listeners = config.listeners.iter();
+    listeners.any(|listen| listen.spec.opening == OpeningKind::Http)
+}
+
+/// Nothing is read where nobody can ask for an `https` target.
+fn trust_of(config: &Config) -> Result<Trust, Error> {
+    match serves_http(config) {
+        true => Trust::load(&config.roots),
+        false => Ok(Trust::default()),
+    }
 }
 
 /// Whether others than programs of this host reach a listener.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use toml::de::DeTable;
 
 use super::fault::{Fault, place};
+use super::outward::{resolver_of, roots_of};
 use super::table::{At, Notes, Table};
 use super::{Config, Limits, Listen, Log, MetricsAt};
 use crate::endpoint::{Endpoint, Proto};
@@ -101,6 +102,11 @@ fn document_of(document: Table<'_>) -> (Config, Places, Places) {
         listeners,
         rules,
         limits,
+        name_servers: document
+            .table("resolver")
+            .map(resolver_of)
+            .unwrap_or_default(),
+        roots: document.table("https").map(roots_of).unwrap_or_default(),
         metrics: document.table("metrics").and_then(metrics_of),
         log: document.table("log").map(log_of).unwrap_or_default(),
     };

@@ -6,6 +6,7 @@
 pub mod check;
 pub mod fault;
 mod file;
+mod outward;
 pub mod reload;
 pub mod shown;
 mod table;
@@ -23,6 +24,7 @@ pub use file::{Draft, read_on, read_text};
 
 use crate::serve::{Bounds, ListenerSpec};
 use crate::target::rules::Rule;
+use crate::target::tls::Roots;
 
 /// All that a file says, defaults filled in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,6 +35,10 @@ pub struct Config {
     pub rules: Vec<Rule>,
     /// Limits of every listener, and of the process.
     pub limits: Limits,
+    /// Whose certificates of `https` targets are believed.
+    pub roots: Roots,
+    /// Name servers that are asked in place of those of the host, if any.
+    pub name_servers: Vec<SocketAddr>,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<MetricsAt>,
     /// The access log.

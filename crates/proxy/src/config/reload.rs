@@ -66,6 +66,7 @@ pub struct Service {
     file: Option<PathBuf>,
     in_force: Checked,
     server: Server,
+    sockets: Sockets,
     observatory: Arc<Observatory>,
     metrics: Option<observe::serve::Server>,
     ready: Arc<AtomicBool>,
@@ -93,13 +94,16 @@ impl Service {
         let policy = Arc::new(policy_of(&checked));
         let observer: Arc<dyn Observer> = Arc::clone(&observatory) as _;
         let has_stack = sockets.stack.is_some();
-        let mut server = Server::new(sockets, observer, Arc::clone(&policy));
+        sockets.use_name_servers(&checked.config.name_servers);
+        let mut server = Server::new(sockets.clone(), observer, Arc::clone(&policy));
+        server.set_trust(checked.trust.clone());
         server.apply(specs_of(&checked), policy).await?;
         ready.store(true, Ordering::Relaxed);
         Ok(Self {
             file,
             in_force: checked,
             server,
+            sockets,
             observatory,
             metrics: shown,
             ready,
@@ -168,6 +172,8 @@ impl Service {
         let applied = self.server.apply(specs_of(&new), policy).await;
         applied.map_err(|e| e.to_string())?;
         // From here on nothing can fail.
+        self.server.set_trust(new.trust.clone());
+        self.sockets.use_name_servers(&new.config.name_servers);
         match opened {
             Some(opened) => self.observatory.log_to(opened),
             None => {

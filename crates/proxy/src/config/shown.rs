@@ -9,6 +9,7 @@ use super::check::Checked;
 use super::{Config, Listen};
 use crate::serve::{ForwardedHeader, OpeningKind, ProxyVersion};
 use crate::target::rules::Rule;
+use crate::target::tls::Roots;
 use crate::units::{exact_bytes, span};
 
 /// A configuration as one JSON object, in the words of the file; times in seconds, amounts in bytes.
@@ -34,6 +35,8 @@ pub fn as_json(checked: &Checked) -> Value {
             "connect_time": seconds(config.limits.connect_time),
             "tcp_keepalive": config.limits.keepalive.map(seconds),
         },
+        "resolver": { "servers": config.name_servers },
+        "https": { "ca": authorities(&config.roots) },
         "metrics": config.metrics.as_ref().map(|on| json!({ "on": on.to_string() })),
         "log": { "access": config.log.access.to_string(), "format": config.log.format },
         "warnings": checked.warnings,
@@ -65,6 +68,22 @@ fn listener_json(listen: &Listen) -> Value {
         "proxy_protocol": { "in": spec.proxy_in, "out": spec.proxy_out.map(version) },
         "forwarded": forwarded(spec.forwarded),
     })
+}
+
+/// Who is asked for names.
+fn name_servers(config: &Config) -> String {
+    let servers = config.name_servers.iter().map(ToString::to_string);
+    match servers.collect::<Vec<_>>() {
+        servers if servers.is_empty() => "the host's".to_owned(),
+        servers => servers.join(", "),
+    }
+}
+
+/// Whose certificates are believed, in the words of the file.
+fn authorities(roots: &Roots) -> Vec<String> {
+    let system = roots.system.then(|| "system".to_owned());
+    let files = roots.files.iter().map(|file| file.display().to_string());
+    system.into_iter().chain(files).collect()
 }
 
 fn version(version: ProxyVersion) -> &'static str {
@@ -123,8 +142,10 @@ pub fn as_text(checked: &Checked) -> String {
     // Writing to a string does not fail.
     let _ = write!(
         text,
-        "limits    {}\nmetrics   {metrics}\nlog       access {}, {}\n",
+        "limits    {}\nresolver  {}\nhttps     believes {}\nmetrics   {metrics}\nlog       access {}, {}\n",
         limits.join(", "),
+        name_servers(config),
+        authorities(&config.roots).join(", "),
         config.log.access,
         config.log.format,
     );

@@ -341,7 +341,7 @@ fn nearest(wrong: &str, known: &[&'static str]) -> Option<&'static str> {
 }
 
 /// A relative path would mean another file after the next start from elsewhere.
-fn read_path(text: &str) -> Result<PathBuf, String> {
+pub(super) fn read_path(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.is_absolute() {
         true => Ok(path),

@@ -122,13 +122,19 @@ pub enum Failure {
     NoResources,
     /// It spoke, but not the protocol, or left in the middle of an answer's head.
     BadAnswer,
+    /// Its certificate is not for its name, is over, or comes from nobody whom we trust.
+    Certificate,
+    /// It does not speak TLS, or none that we do.
+    Tls,
+    /// It ended the TLS handshake with an alert.
+    TlsAlert,
     /// Anything else.
     Other,
 }
 
 impl Failure {
     /// Every reason.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Refused,
         Self::NetworkUnreachable,
         Self::HostUnreachable,
@@ -137,6 +143,9 @@ impl Failure {
         Self::NameTimedOut,
         Self::NoResources,
         Self::BadAnswer,
+        Self::Certificate,
+        Self::Tls,
+        Self::TlsAlert,
         Self::Other,
     ];
 
@@ -152,6 +161,9 @@ impl Failure {
             Self::NameTimedOut => "name_timed_out",
             Self::NoResources => "no_resources",
             Self::BadAnswer => "bad_answer",
+            Self::Certificate => "certificate",
+            Self::Tls => "tls",
+            Self::TlsAlert => "tls_alert",
             Self::Other => "other",
         }
     }

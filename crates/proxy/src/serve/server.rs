@@ -16,6 +16,7 @@ use crate::serve::shared::{Port, Shared};
 use crate::serve::{ListenerSpec, Observer, OpeningKind, Policy, Totals};
 use crate::sockets::Sockets;
 use crate::stream::Listener;
+use crate::target::tls::Trust;
 
 /// A listener that is there.
 #[derive(Clone, Debug)]
@@ -148,6 +149,11 @@ impl Server {
         }
         self.changes.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Believes these certificates of targets from now on.
+    pub fn set_trust(&self, trust: Trust) {
+        self.shared.set_trust(trust);
     }
 
     /// The row that listens where a specification wants to; port 0 is another one each time.

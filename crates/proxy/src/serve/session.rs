@@ -11,12 +11,12 @@ use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
 use crate::buffered::Buffered;
+use crate::maybe_tls::MaybeTls;
 use crate::opening::{convert, fixed, http, proxy_protocol, socks5};
 use crate::relay::{Account, Terms, carry};
 use crate::request::{Client, Request};
 use crate::seldom::Others;
 use crate::serve::row::{Row, Settings};
-use crate::serve::tls::Inside;
 use crate::serve::totals::Outcome;
 use crate::serve::{Bounds, Ended, Failure, How, ListenerSpec, OpeningKind, Policy, Refusal};
 use crate::stream::{Leg, Stream};
@@ -216,7 +216,7 @@ pub(crate) async fn serve(mut session: Session, stream: Stream) -> Outcome {
     let inside = match kind {
         None => {
             let (stream, bytes) = stream.into_parts();
-            Buffered::with(Inside::Plain(stream), bytes)
+            Buffered::with(MaybeTls::Plain(stream), bytes)
         }
         Some(tls) => {
             match Box::pin(timeout(session.bounds().header_time, tls.accept(stream))).await {

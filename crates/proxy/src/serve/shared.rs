@@ -13,6 +13,7 @@ use crate::serve::passwords::{Checked, Checks};
 use crate::serve::{Observer, Policy, Refusal};
 use crate::sockets::Sockets;
 use crate::stream::Listener;
+use crate::target::tls::Trust;
 
 /// Descriptors that connections leave to everything else (the resolver, paths that come, the control socket): a quarter of the
 /// limit of open files, at most so many.
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     /// What the Convert Protocol keeps.
     pub(crate) converter: Converter,
     policy: RwLock<Arc<Policy>>,
+    /// Whose certificates are believed.
+    trust: RwLock<Trust>,
     /// Where we listen, and how often.
     ports: Mutex<BTreeMap<Listened, usize>>,
     checks: Arc<Checks>,
@@ -59,6 +62,7 @@ impl Shared {
             pseudonym: pseudonym().into(),
             converter: Converter::default(),
             policy: RwLock::new(policy),
+            trust: RwLock::default(),
             ports: Mutex::default(),
             checks: Arc::default(),
             heads: Arc::new(Semaphore::new(LARGE_HEADS)),
@@ -74,6 +78,16 @@ impl Shared {
 
     pub(crate) fn set_policy(&self, policy: Arc<Policy>) {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+    }
+
+    /// Whose certificates are believed.
+    pub(crate) fn trust(&self) -> Trust {
+        let trust = self.trust.read();
+        trust.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_trust(&self, trust: Trust) {
+        *self.trust.write().unwrap_or_else(PoisonError::into_inner) = trust;
     }
 
     /// Room for a head that may become as large as this, if there is any.

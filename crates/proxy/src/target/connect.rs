@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
 use crate::endpoint::{Endpoint, Proto};
+use crate::maybe_tls::MaybeTls;
 use crate::request::{Request, Target};
 use crate::seldom::{Others, Seldom};
 use crate::serve::policy::{Policy, Verdict};
@@ -19,6 +20,7 @@ use crate::serve::{Failure, Refusal};
 use crate::stream::Stream;
 use crate::target::failure;
 use crate::target::guard::Special;
+use crate::target::tls::{Trust, of_handshake};
 
 /// Addresses that are tried in one race: with each path of our stack an attempt is made, and a race has a bounded number of them.
 const AT_ONCE: usize = 4;
@@ -47,6 +49,11 @@ impl Unreached {
     fn connecting(error: io::Error) -> Self {
         Self::Failed(failure::of_connecting(&error), error)
     }
+
+    fn too_many() -> Self {
+        let error = io::Error::other("as many targets as may be are being reached");
+        Self::Failed(Failure::NoResources, error)
+    }
 }
 
 /// Connects to a request's target, and writes the first bytes.
@@ -57,12 +64,37 @@ pub(crate) async fn reach(
     early: &[u8],
 ) -> Result<Stream, Unreached> {
     let Some(_place) = shared.opens(&request.client) else {
-        let error = io::Error::other("as many targets as may be are being reached");
-        return Err(Unreached::Failed(Failure::NoResources, error));
+        return Err(Unreached::too_many());
     };
     let addrs = addresses(shared, request, outside).await?;
     let stream = connect(shared, outside, &addrs, early).await;
     stream.map_err(Unreached::connecting)
+}
+
+/// Connects to a request's target as [`reach`] does, and shakes hands for TLS where `tls` says so.
+pub(crate) async fn reach_by(
+    shared: &Shared,
+    request: &Request,
+    outside: Proto,
+    tls: Option<&Trust>,
+) -> Result<MaybeTls, Unreached> {
+    let Some(_place) = shared.opens(&request.client) else {
+        return Err(Unreached::too_many());
+    };
+    let addrs = addresses(shared, request, outside).await?;
+    let stream = connect(shared, outside, &addrs, &[]).await;
+    let stream = stream.map_err(Unreached::connecting)?;
+    // A stream that is broken already says so at the first read.
+    let _ = stream.set_nodelay(true);
+    let Some(trust) = tls else {
+        return Ok(MaybeTls::Plain(stream));
+    };
+    let limit = Instant::now() + shared.sockets.connect_timeout;
+    let shaken = match timeout_at(limit, trust.connect(stream, &request.target)).await {
+        Ok(shaken) => shaken,
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    };
+    shaken.map_err(|error| Unreached::Failed(of_handshake(&error), error))
 }
 
 /// Addresses of one race, so that each of them is tried on each path.

@@ -4,3 +4,4 @@ pub(crate) mod connect;
 pub(crate) mod failure;
 pub mod guard;
 pub mod rules;
+pub mod tls;

@@ -263,7 +263,7 @@ async fn a_client_that_takes_no_refusals_is_not_waited_for() {
     };
     let proxy = Proxy::with(OpeningKind::Http, Policy::permissive(), change).await;
     let mut client = proxy.connect().await;
-    let words = "GET https://a.test/ HTTP/1.1\r\n\r\n".repeat(1000);
+    let words = "GET ftp://a.test/ HTTP/1.1\r\n\r\n".repeat(1000);
     // It never reads, and asks until the proxy does not read either, or has ended it.
     let asking = async { while client.write_all(words.as_bytes()).await.is_ok() {} };
     in_time(asking).await;
@@ -524,11 +524,7 @@ async fn bad_input_gets_an_answer_and_costs_nobody_else_anything() {
         (b"GET http://a/ HT", 408, Refusal::HeaderTimeout),
         (b"", 0, Refusal::HeaderTimeout),
         (b"GET http://a/ HTTP/2.0\r\n\r\n", 505, Refusal::Unsupported),
-        (
-            b"GET https://a/ HTTP/1.0\r\n\r\n",
-            501,
-            Refusal::Unsupported,
-        ),
+        (b"GET ftp://a/ HTTP/1.0\r\n\r\n", 501, Refusal::Unsupported),
         (b"GET / HTTP/1.0\r\n\r\n", 400, Refusal::BadTarget),
         (
             b"GET http://user@a/ HTTP/1.0\r\n\r\n",

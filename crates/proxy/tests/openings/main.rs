@@ -4,6 +4,7 @@ mod connect;
 mod convert;
 mod curl;
 mod http;
+mod https;
 mod judged;
 mod proxy_protocol;
 mod reload;

@@ -11,6 +11,7 @@ use manypath_proxy::serve::{
     Ended, Failure, How, ListenerSpec, Observer, OpeningKind, Policy, Refusal, Server,
 };
 use manypath_proxy::sockets::Sockets;
+use manypath_proxy::target::tls::Trust;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -108,6 +109,11 @@ impl Proxy {
             reports,
             server,
         }
+    }
+
+    /// Believes these certificates of targets from now on.
+    pub(crate) fn believe(&self, trust: Trust) {
+        self.server.set_trust(trust);
     }
 
     /// Ends it.

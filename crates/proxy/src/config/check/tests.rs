@@ -113,6 +113,8 @@ listen    fixed 127.0.0.1:80: fixed on tcp:127.0.0.1:80, to mptcp:server.example
 rule  1   allow to *.example.net
 rule      deny everything else
 limits    connections 10000, per_client 2500, header_size 64Ki, header_time 10s, keep_alive 1m, idle 2h4m, half_closed 4m, udp_idle 2m, udp_targets 256, connect_time 30s, tcp_keepalive 2h
+resolver  the host's
+https     believes system
 metrics   off
 log       access off, json
 "

@@ -91,6 +91,13 @@ impl Answer {
                 "http_protocol_error",
                 "the server's answer is no HTTP/1.1, or broke off",
             ),
+            Failure::Certificate => answer(
+                502,
+                "tls_certificate_error",
+                "the server's certificate is not one to be trusted for its name",
+            ),
+            Failure::Tls => answer(502, "tls_protocol_error", "the server spoke no TLS with us"),
+            Failure::TlsAlert => answer(502, "tls_alert_received", "the server refused TLS"),
             Failure::Other => answer(502, "proxy_internal_error", "the server was not reached"),
         }
     }

@@ -27,22 +27,23 @@ const NOT_PASSED_ON: [&str; 10] = [
 pub struct Absolute {
     /// Where to.
     pub target: Target,
+    /// By TLS.
+    pub tls: bool,
     /// For `Host`.
     pub authority: String,
     /// In origin form.
     pub path: String,
 }
 
-/// Reads a target in absolute form. `ws` is `http` with an upgrade.
+/// Reads a target in absolute form. `ws` is `http` with an upgrade, and `wss` is `https`.
 ///
 /// # Errors
 /// `None`: it has another scheme, or none. Otherwise what is wrong with it.
 pub fn absolute(method: &str, text: &str) -> Result<Absolute, Option<BadTarget>> {
     let (scheme, rest) = text.split_once("://").ok_or(None)?;
-    if !["http", "ws"]
-        .iter()
-        .any(|known| scheme.eq_ignore_ascii_case(known))
-    {
+    let is = |known: &str| scheme.eq_ignore_ascii_case(known);
+    let tls = is("https") || is("wss");
+    if !tls && !is("http") && !is("ws") {
         return Err(None);
     }
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -50,7 +51,8 @@ pub fn absolute(method: &str, text: &str) -> Result<Absolute, Option<BadTarget>>
     if path.contains('#') {
         return Err(Some(BadTarget::Host));
     }
-    let target = Target::from_authority(authority, Some(80)).map_err(Some)?;
+    let port = if tls { 443 } else { 80 };
+    let target = Target::from_authority(authority, Some(port)).map_err(Some)?;
     let path = match path.as_bytes().first() {
         // RFC 9112 section 3.2.4.
         None if method == "OPTIONS" => "*".to_owned(),
@@ -59,6 +61,7 @@ pub fn absolute(method: &str, text: &str) -> Result<Absolute, Option<BadTarget>>
     };
     Ok(Absolute {
         target,
+        tls,
         authority: authority.to_owned(),
         path,
     })
@@ -414,7 +417,9 @@ mod tests {
         assert_eq!(read("GET", "HTTP://a?x"), ok("a:80", "/?x"));
         assert_eq!(read("OPTIONS", "http://a"), ok("a:80", "*"));
         assert_eq!(read("GET", "http://[::1]:8/x"), ok("[::1]:8", "/x"));
-        for text in ["/", "*", "a:443", "https://a/", "ftp://a/"] {
+        assert_eq!(read("GET", "https://a/x"), ok("a:443", "/x"));
+        assert_eq!(read("GET", "wss://a:8/"), ok("a:8", "/"));
+        for text in ["/", "*", "a:443", "ftp://a/"] {
             assert_eq!(read("GET", text), Err(None), "{text}");
         }
         for text in [

@@ -8,6 +8,7 @@ pub mod fields;
 pub mod framing;
 mod halves;
 pub mod head;
+mod server;
 mod session;
 mod split;
 

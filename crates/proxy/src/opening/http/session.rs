@@ -2,15 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
@@ -20,27 +18,18 @@ use super::fields::{Absolute, Additions, absolute, is_loop, max_forwards, reques
 use super::framing::{BadFraming, Body, of_request};
 use super::halves::{Halves, NoHead, read_head};
 use super::head::{BadHead, RequestHead, empty_lines, is_hopeless, lists, parse_request};
+use super::server::Server;
 use crate::buffered::Buffered;
 use crate::carried::{CarriedBy, PathAccount, since};
+use crate::maybe_tls::MaybeTls;
 use crate::opening::proxy_protocol;
 use crate::request::{Client, Request, Target, Way};
 use crate::serve::policy::Policy;
 use crate::serve::session::Session;
-use crate::serve::tls::Inside;
 use crate::serve::totals::Outcome;
 use crate::serve::{Ended, Failure, How, Refusal};
-use crate::stream::{Leg, Stream};
-use crate::target::connect::{Unreached, permits_again, reach};
-
-/// A connection to a server, for the next requests to the same one.
-struct Server {
-    target: Target,
-    /// Whose requests it has carried: a server may know a user by its connection (NTLM, client certificates).
-    user: Option<Arc<str>>,
-    reached: Option<SocketAddr>,
-    account: Option<PathAccount>,
-    halves: Halves<Stream>,
-}
+use crate::stream::Leg;
+use crate::target::connect::{Unreached, reach, reach_by};
 
 /// Credentials that were right, and the policy that said so.
 struct Known {
@@ -52,7 +41,7 @@ struct Known {
 /// A client's connection.
 struct Conn<'a> {
     session: &'a Session,
-    client: Halves<Inside>,
+    client: Halves<MaybeTls>,
     account: Option<PathAccount>,
     server: Option<Server>,
     known: Option<Known>,
@@ -84,13 +73,13 @@ enum Next {
 
 struct Tunnel {
     request: Request,
-    server: Buffered<Stream>,
+    server: Buffered<MaybeTls>,
     reached: Option<SocketAddr>,
     started: Instant,
 }
 
 /// Serves a client until its connection is over.
-pub(crate) async fn serve(session: &Session, stream: Buffered<Inside>) -> Outcome {
+pub(crate) async fn serve(session: &Session, stream: Buffered<MaybeTls>) -> Outcome {
     let mut conn = Conn {
         session,
         account: stream.get_ref().account(),
@@ -152,7 +141,7 @@ async fn said<W: AsyncWrite + Unpin>(
 }
 
 /// Waits until the peer has acknowledged everything, or has taken nothing for too long.
-async fn delivered(client: &Buffered<Inside>) {
+async fn delivered(client: &Buffered<MaybeTls>) {
     const LONGEST: std::time::Duration = std::time::Duration::from_secs(30);
     let began = Instant::now();
     let mut pause = std::time::Duration::from_millis(2);
@@ -372,10 +361,16 @@ impl Conn<'_> {
             Some(version) => proxy_protocol::header(version, session.client, session.local),
             None => Vec::new(),
         };
-        let server = match self.reach(&request, &first).await {
+        let outside = session.spec().outside;
+        let server = match reach(&session.row.shared, &request, outside, &first).await {
             Ok(server) => server,
-            Err(answer) => return self.answer(answer, method, !keep).await,
+            Err(why) => {
+                let answer = self.unreached(&request, &why);
+                return self.answer(answer, method, !keep).await;
+            }
         };
+        // A stream that is broken already says so at the first read.
+        let _ = server.set_nodelay(true);
         session.connected(&request, started.elapsed());
         let write = &mut self.client.write;
         const GRANTED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
@@ -390,28 +385,19 @@ impl Conn<'_> {
         let reached = server.peer_addr().ok();
         Next::Tunnel(Box::new(Tunnel {
             request,
-            server: Buffered::new(server),
+            server: Buffered::new(MaybeTls::Plain(server)),
             reached,
             started,
         }))
     }
 
-    async fn reach(&mut self, request: &Request, first: &[u8]) -> Result<Stream, Answer> {
-        let (shared, outside) = (&self.session.row.shared, self.session.spec().outside);
-        match reach(shared, request, outside, first).await {
-            Ok(stream) => {
-                // A stream that is broken already says so at the first read.
-                let _ = stream.set_nodelay(true);
-                Ok(stream)
-            }
-            Err(why) => {
-                self.outcome = self.session.unreached(request, &why);
-                Err(match why {
-                    Unreached::Failed(failure, _) => Answer::to_failed(failure),
-                    Unreached::NeedsUser => answer_to(Refusal::UserMissing),
-                    Unreached::Refused(why) => answer_to(why),
-                })
-            }
+    /// Notes that a target was not reached, and gives the answer.
+    fn unreached(&mut self, request: &Request, why: &Unreached) -> Answer {
+        self.outcome = self.session.unreached(request, why);
+        match why {
+            Unreached::Failed(failure, _) => Answer::to_failed(*failure),
+            Unreached::NeedsUser => answer_to(Refusal::UserMissing),
+            Unreached::Refused(why) => answer_to(*why),
         }
     }
 
@@ -483,25 +469,27 @@ impl Conn<'_> {
             pseudonym: &shared.pseudonym,
         };
         loop {
-            let (mut server, reused) = match self.again(&asked) {
+            let tls = to.tls.then(|| shared.trust());
+            let known = self.server.take();
+            let known = known.and_then(|mut server| {
+                let serves = server.serves(shared, &asked, tls.as_ref());
+                serves.then_some(server)
+            });
+            let (mut server, reused) = match known {
                 Some(server) => (server, true),
-                None => match self.reach(&asked, &[]).await {
-                    Ok(stream) => {
-                        session.connected(&asked, started.elapsed());
-                        let server = Server {
-                            target: asked.target.clone(),
-                            user: asked.client.user.clone(),
-                            reached: stream.peer_addr().ok(),
-                            account: stream.account(),
-                            halves: Halves::new(Buffered::new(stream)),
-                        };
-                        (server, false)
+                None => {
+                    match reach_by(shared, &asked, session.spec().outside, tls.as_ref()).await {
+                        Ok(stream) => {
+                            session.connected(&asked, started.elapsed());
+                            (Server::new(&asked, tls, stream), false)
+                        }
+                        Err(why) => {
+                            let answer = self.unreached(&asked, &why);
+                            let close = body != Body::None || outgoing.close;
+                            return self.answer(answer, head.method, close).await;
+                        }
                     }
-                    Err(answer) => {
-                        let close = body != Body::None || outgoing.close;
-                        return self.answer(answer, head.method, close).await;
-                    }
-                },
+                }
             };
             let before = [paths(&self.account), paths(&server.account)];
             let carried = Carried::default();
@@ -528,25 +516,6 @@ impl Conn<'_> {
             };
             return self.conclude(end, head, ended, server, started).await;
         }
-    }
-
-    /// The connection that the last request has left, if it leads to the same server for the same user, would be opened now as it
-    /// was then, and is still there.
-    fn again(&mut self, asked: &Request) -> Option<Server> {
-        let shared = &self.session.row.shared;
-        let mut server = self.server.take().filter(|server| {
-            server.target == asked.target
-                && server.user == asked.client.user
-                && server
-                    .reached
-                    .is_some_and(|addr| permits_again(shared, asked, addr))
-        })?;
-        let mut byte = [0];
-        let mut room = ReadBuf::new(&mut byte);
-        let mut cx = Context::from_waker(Waker::noop());
-        // Whatever there is to read, an end, an error or bytes that nobody asked for, it is of no more use.
-        let read = Pin::new(&mut server.halves.read).poll_read(&mut cx, &mut room);
-        matches!(read, Poll::Pending).then_some(server)
     }
 
     /// Tells what has become of an exchange, and answers where nothing else has.

@@ -186,15 +186,25 @@ async fn ask(session: &Session, stream: &mut Buffered<Stream>) -> Result<(Client
 }
 
 /// What a client is told of a target that was not reached.
-fn reply_to(why: &Unreached) -> Reply {
+fn reply_to(target: &Target, why: &Unreached) -> Reply {
     match why {
         Unreached::NeedsUser | Unreached::Refused(_) => Reply::NotAllowed,
         Unreached::Failed(failure, _) => match failure {
             Failure::Refused => Reply::ConnectionRefused,
-            Failure::NetworkUnreachable => Reply::NetworkUnreachable,
-            Failure::HostUnreachable | Failure::NameNotFound => Reply::HostUnreachable,
+            // A name is in no network: none of its addresses has a way, for example as all are of another family than ours.
+            Failure::NetworkUnreachable if matches!(target, Target::Address(_)) => {
+                Reply::NetworkUnreachable
+            }
+            Failure::NetworkUnreachable | Failure::HostUnreachable | Failure::NameNotFound => {
+                Reply::HostUnreachable
+            }
             Failure::TimedOut | Failure::NameTimedOut => Reply::TtlExpired,
-            Failure::NoResources | Failure::BadAnswer | Failure::Other => Reply::GeneralFailure,
+            Failure::NoResources
+            | Failure::BadAnswer
+            | Failure::Certificate
+            | Failure::Tls
+            | Failure::TlsAlert
+            | Failure::Other => Reply::GeneralFailure,
         },
     }
 }
@@ -214,7 +224,7 @@ async fn connect(
         Ok(server) => server,
         Err(why) => {
             let outcome = session.unreached(&request, &why);
-            let last_words = wire::reply(reply_to(&why), None);
+            let last_words = wire::reply(reply_to(&request.target, &why), None);
             stream.say_goodbye(&last_words).await;
             return outcome;
         }
