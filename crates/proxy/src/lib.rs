@@ -12,6 +12,7 @@ pub mod endpoint;
 mod error;
 pub mod forward;
 mod host;
+mod later;
 mod limits;
 pub mod live;
 mod maybe_tls;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// A client as limits see it: an IPv4 address, or of IPv6 the /64 that one subscriber has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,6 +97,70 @@ impl Places {
     }
 }
 
+/// How many connections all listeners carry together. Unlike [`Places`] it can be changed while they do.
+#[derive(Debug)]
+pub(crate) struct Total {
+    /// As many as may be, and as there are.
+    most_and_taken: Mutex<(usize, usize)>,
+    freed: Notify,
+}
+
+impl Total {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            most_and_taken: Mutex::new((most, 0)),
+            freed: Notify::new(),
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, (usize, usize)> {
+        let lock = self.most_and_taken.lock();
+        lock.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As many as may be from now on; what is beyond that goes on.
+    pub(crate) fn set(&self, most: usize) {
+        self.lock().0 = most;
+        self.freed.notify_waiters();
+    }
+
+    /// A place, if there is one now.
+    pub(crate) fn try_take(self: &Arc<Self>) -> Option<PlaceOfAll> {
+        let mut held = self.lock();
+        let (most, taken) = *held;
+        if taken >= most {
+            return None;
+        }
+        held.1 += 1;
+        drop(held);
+        Some(PlaceOfAll(Arc::clone(self)))
+    }
+
+    /// Waits for a place.
+    pub(crate) async fn take(self: &Arc<Self>) -> PlaceOfAll {
+        loop {
+            let mut freed = std::pin::pin!(self.freed.notified());
+            // From here on none that is freed is missed.
+            freed.as_mut().enable();
+            if let Some(place) = self.try_take() {
+                return place;
+            }
+            freed.await;
+        }
+    }
+}
+
+/// One of the places of all listeners; dropping it frees it.
+#[derive(Debug)]
+pub(crate) struct PlaceOfAll(Arc<Total>);
+
+impl Drop for PlaceOfAll {
+    fn drop(&mut self) {
+        self.0.lock().1 -= 1;
+        self.0.freed.notify_one();
+    }
+}
+
 /// A place that no client has yet.
 #[derive(Debug)]
 pub(crate) struct Reserved(
@@ -143,6 +207,21 @@ mod tests {
         let _third = enter(&places, "192.0.2.2").expect("free");
         drop(first);
         let _fourth = enter(&places, "192.0.2.1").expect("free again");
+    }
+
+    #[tokio::test]
+    async fn the_places_of_all_are_waited_for_and_their_number_may_change() {
+        let total = Arc::new(Total::new(1));
+        let first = total.try_take().expect("free");
+        assert!(total.try_take().is_none());
+        let (second, ()) = tokio::join!(total.take(), async { drop(first) });
+        total.set(2);
+        let third = total.try_take().expect("one more");
+        total.set(1);
+        drop(second);
+        assert!(total.try_take().is_none(), "one is still taken");
+        drop(third);
+        assert!(total.try_take().is_some());
     }
 
     #[test]

@@ -15,7 +15,9 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::carried::{CarriedBy, PathAccount};
+use crate::endpoint::Proto;
 use crate::host;
+use crate::later::Later;
 
 /// A connected stream.
 #[derive(Debug)]
@@ -335,6 +337,8 @@ pub enum Listener {
         /// For the host's own programs, and what comes by interfaces that are no paths.
         local: Option<Box<LocalListener>>,
     },
+    /// One whose address is not there yet.
+    Later(Box<Later>),
 }
 
 impl Listener {
@@ -359,21 +363,39 @@ impl Listener {
                 accepted = paths.accept() => accepted.map(|(s, peer)| (Stream::Ours(s), peer)),
                 accepted = local.accept() => accepted.map(|(s, peer)| (Stream::Host(s), peer)),
             },
+            Self::Later(later) => {
+                *self = later.open().await?;
+                Box::pin(self.accept()).await
+            }
+        }
+    }
+
+    /// Whether it is one of our stack.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        match self {
+            Self::Host(_) => false,
+            Self::Ours { .. } => true,
+            Self::Later(later) => later.proto() == Proto::Mptcp,
         }
     }
 
     /// Whether SYNs that bring payload wait for [`Stream::answer_syn`]: those of our stack can, where they come by a path.
     pub fn hold_syns(&self, on: bool) {
-        if let Self::Ours { paths, .. } = self {
-            // It exists as long as this does.
-            let _ = paths.hold_syns(on);
+        match self {
+            Self::Host(_) => {}
+            Self::Ours { paths, .. } => {
+                // It exists as long as this does.
+                let _ = paths.hold_syns(on);
+            }
+            Self::Later(later) => later.hold_syns(on),
         }
     }
 
     /// Whether each of its connections takes a descriptor of this process.
     #[must_use]
     pub fn takes_files(&self) -> bool {
-        matches!(self, Self::Host(_))
+        !self.is_ours()
     }
 
     /// The address that it listens on.
@@ -384,6 +406,7 @@ impl Listener {
         match self {
             Self::Host(listener) => listener.local_addr(),
             Self::Ours { paths, .. } => paths.local_addr(),
+            Self::Later(later) => Ok(later.address()),
         }
     }
 }

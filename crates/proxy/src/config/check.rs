@@ -71,6 +71,11 @@ pub fn check(draft: Draft) -> Result<Checked, Vec<Fault>> {
     if config.listeners.is_empty() {
         faults.push(at((0, 0), "there is no [[listen]]: nobody could come"));
     }
+    // Each listener holds a place for who comes next.
+    if config.limits.total <= config.listeners.len() {
+        let message = "`all_connections` of [limits] is not more than there are listeners: none could carry anything";
+        faults.push(at((0, 0), message));
+    }
     let mut users = HashMap::new();
     for (listen, place) in config.listeners.iter().zip(&listeners) {
         if let Some(path) = &listen.users
@@ -207,9 +212,9 @@ fn warnings_of(listen: &Listen) -> Vec<String> {
             spec.name
         ));
     }
-    if beyond && spec.proxy_in {
+    if beyond && spec.proxy_in && spec.proxy_from.is_empty() {
         told.push(format!(
-            "{}: whoever reaches it says what the client's address is: let nobody but your load balancer through",
+            "{}: whoever reaches it says what the client's address is: name your load balancer by `from` of proxy_protocol",
             spec.name
         ));
     }

@@ -141,10 +141,8 @@ fn listener_of(table: Table<'_>) -> Option<Listen> {
     let users = table.path("users");
     let key = table.path("key");
     let tls = table.table("tls").map(tls_of);
-    let (proxy_in, proxy_out) = match table.table("proxy_protocol") {
-        Some(proxy) => proxy_protocol_of(proxy),
-        None => (false, None),
-    };
+    let proxy = table.table("proxy_protocol");
+    let (proxy_in, proxy_from, proxy_out) = proxy.map(proxy_protocol_of).unwrap_or_default();
     let forwarded = table.read(
         "forwarded",
         "off, forwarded or x-forwarded-for",
@@ -211,6 +209,7 @@ fn listener_of(table: Table<'_>) -> Option<Listen> {
     spec.tls = tls.flatten();
     spec.key = key.map(|key| key.value);
     (spec.proxy_in, spec.proxy_out) = (proxy_in, proxy_out);
+    spec.proxy_from = proxy_from;
     spec.forwarded = forwarded
         .map(|forwarded| forwarded.value)
         .unwrap_or_default();
@@ -260,16 +259,27 @@ fn tls_of(table: Table<'_>) -> Option<TlsFiles> {
     })
 }
 
-fn proxy_protocol_of(table: Table<'_>) -> (bool, Option<ProxyVersion>) {
+fn proxy_protocol_of(table: Table<'_>) -> (bool, Vec<Network>, Option<ProxyVersion>) {
     let read = |text: &str| match text {
         "v1" => Ok(ProxyVersion::V1),
         "v2" => Ok(ProxyVersion::V2),
         _ => Err(format!("'{text}' is neither v1 nor v2")),
     };
     let proxy_in = table.switch("in").unwrap_or_default();
+    let from = table.list(
+        "from",
+        "a network as \"192.0.2.0/24\"",
+        str::parse::<Network>,
+    );
+    if let Some(at) = table.place_of("from").filter(|_| !proxy_in) {
+        table.wrong(
+            at,
+            "`from` is for in = true: it says whose headers are believed",
+        );
+    }
     let proxy_out = table.read("out", "v1 or v2", read);
     table.end();
-    (proxy_in, proxy_out.map(|out| out.value))
+    (proxy_in, from, proxy_out.map(|out| out.value))
 }
 
 fn read_forwarded(text: &str) -> Result<ForwardedHeader, String> {
@@ -329,6 +339,9 @@ fn limits_of(table: Table<'_>) -> Limits {
     }
     if let Some(count) = count("per_client") {
         bounds.max_per_client = count;
+    }
+    if let Some(count) = count("all_connections") {
+        limits.total = count;
     }
     if let Some(bytes) = table.amount("header_size", 1024..=1 << 20) {
         bounds.header_bytes = usize::try_from(bytes).unwrap_or(bounds.header_bytes);

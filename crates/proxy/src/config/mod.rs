@@ -59,6 +59,8 @@ pub struct Listen {
 pub struct Limits {
     /// Of each listener.
     pub bounds: Bounds,
+    /// Connections of all listeners together.
+    pub total: usize,
     /// How long to wait for a target, over all of its addresses.
     pub connect_time: Duration,
     /// Asks peers that have been silent for so long whether they are there.
@@ -74,6 +76,7 @@ impl Default for Limits {
                 max_per_client: bounds.max_connections.div_ceil(4),
                 ..bounds
             },
+            total: 20_000,
             connect_time: Duration::from_secs(30),
             // As `forward` has it, and as RFC 9293 section 3.8.4 demands at least.
             keepalive: Some(Duration::from_secs(2 * 3600)),

@@ -97,7 +97,8 @@ impl Service {
         sockets.use_name_servers(&checked.config.name_servers);
         let mut server = Server::new(sockets.clone(), observer, Arc::clone(&policy));
         server.set_trust(checked.trust.clone());
-        server.apply(specs_of(&checked), policy).await?;
+        server.set_most(checked.config.limits.total);
+        server.begin(specs_of(&checked), policy).await?;
         ready.store(true, Ordering::Relaxed);
         Ok(Self {
             file,
@@ -139,6 +140,9 @@ impl Service {
         let result = self.try_reload().await;
         self.observatory.metrics().reloaded(result.is_ok());
         match &result {
+            Ok(()) if self.file.is_none() => info!(
+                "there is no configuration file to read anew: the command line stays in force, and the access log was opened anew"
+            ),
             Ok(()) => info!("the configuration was read anew and is in force"),
             Err(why) => error!("the configuration before stays in force: {why}"),
         }
@@ -173,6 +177,7 @@ impl Service {
         applied.map_err(|e| e.to_string())?;
         // From here on nothing can fail.
         self.server.set_trust(new.trust.clone());
+        self.server.set_most(new.config.limits.total);
         self.sockets.use_name_servers(&new.config.name_servers);
         match opened {
             Some(opened) => self.observatory.log_to(opened),

@@ -23,6 +23,7 @@ pub fn as_json(checked: &Checked) -> Value {
         "rule": config.rules,
         "otherwise": otherwise(config),
         "limits": {
+            "all_connections": config.limits.total,
             "connections": bounds.max_connections,
             "per_client": bounds.max_per_client,
             "header_size": bounds.header_bytes,
@@ -65,7 +66,7 @@ fn listener_json(listen: &Listen) -> Value {
         "users": listen.users,
         "key": spec.key,
         "tls": spec.tls.as_ref().map(|tls| Tls { cert: &tls.cert, key: &tls.key }),
-        "proxy_protocol": { "in": spec.proxy_in, "out": spec.proxy_out.map(version) },
+        "proxy_protocol": { "in": spec.proxy_in, "from": spec.proxy_from, "out": spec.proxy_out.map(version) },
         "forwarded": forwarded(spec.forwarded),
     })
 }
@@ -121,6 +122,7 @@ pub fn as_text(checked: &Checked) -> String {
     let bounds = &config.limits.bounds;
     let or_off = |time: Option<_>| time.map_or_else(|| "off".to_owned(), span);
     let limits = [
+        ("all_connections", config.limits.total.to_string()),
         ("connections", bounds.max_connections.to_string()),
         ("per_client", bounds.max_per_client.to_string()),
         ("header_size", exact_bytes(bounds.header_bytes as u64)),
@@ -171,7 +173,11 @@ fn listener_text(text: &mut String, listen: &Listen) {
         parts.push(format!("TLS by {}", tls.cert.display()));
     }
     if spec.proxy_in {
-        parts.push("PROXY protocol in".to_owned());
+        let from: Vec<String> = spec.proxy_from.iter().map(ToString::to_string).collect();
+        parts.push(match from.is_empty() {
+            true => "PROXY protocol in".to_owned(),
+            false => format!("PROXY protocol in from {}", from.join(", ")),
+        });
     }
     if let Some(out) = spec.proxy_out {
         parts.push(format!("PROXY protocol {} out", version(out)));

@@ -10,11 +10,13 @@ pub(crate) mod shared;
 pub(crate) mod tls;
 pub(crate) mod totals;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::endpoint::{Endpoint, Proto};
+use crate::target::rules::Network;
 
 pub use observer::{Ended, Failure, How, Observer, PathBytes, Refusal};
 pub use policy::{Denial, Policy, Verdict};
@@ -136,6 +138,8 @@ pub struct ListenerSpec {
     pub key: Option<PathBuf>,
     /// Every connection must begin with a PROXY protocol header, of either version.
     pub proxy_in: bool,
+    /// Whose PROXY protocol headers are believed; others are refused. Without any, everybody's.
+    pub proxy_from: Vec<Network>,
     /// Connections to targets begin with a PROXY protocol header. Not for HTTP in absolute form, where one connection
     /// may carry the requests of several clients.
     pub proxy_out: Option<ProxyVersion>,
@@ -162,9 +166,17 @@ impl ListenerSpec {
             tls: None,
             key: None,
             proxy_in: false,
+            proxy_from: Vec::new(),
             proxy_out: None,
             forwarded: ForwardedHeader::default(),
             bounds: Bounds::default(),
         }
+    }
+
+    /// Whether a PROXY protocol header of this peer says who the client is.
+    #[must_use]
+    pub fn believes(&self, peer: IpAddr) -> bool {
+        let mut from = self.proxy_from.iter();
+        self.proxy_from.is_empty() || from.any(|network| network.contains(peer))
     }
 }

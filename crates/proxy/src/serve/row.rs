@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tracing::warn;
 
 use crate::Error;
-use crate::places::{Places, Reserved};
+use crate::places::{PlaceOfAll, Places, Reserved};
 use crate::request::Client;
 use crate::seldom::{Others, Seldom};
 use crate::serve::session::{self, Session};
@@ -71,8 +71,21 @@ pub(crate) struct Row {
     asks_for_good: AtomicBool,
 }
 
-/// Descriptors of one connection.
-type Files = Option<OwnedSemaphorePermit>;
+/// What a connection takes of all listeners: a place, and descriptors.
+struct Taken {
+    _place: PlaceOfAll,
+    _files: Option<OwnedSemaphorePermit>,
+}
+
+/// Why there is no place.
+enum Full {
+    /// This listener has as many connections as it may have.
+    Here,
+    /// All of them together have.
+    InAll,
+    /// For want of descriptors.
+    Files,
+}
 
 impl Row {
     pub(crate) fn new(
@@ -190,50 +203,60 @@ impl Row {
     }
 
     /// Waits for a place and for descriptors, and says so if it has to.
-    async fn reserve(&self) -> Option<(Reserved, Files)> {
+    async fn reserve(&self) -> Option<(Reserved, Taken)> {
         let reserved = match self.places.try_reserve() {
             Some(reserved) => reserved,
             None => {
-                self.tell_full(self.most < self.settings().spec.bounds.max_connections);
+                let for_files = self.most < self.settings().spec.bounds.max_connections;
+                self.tell_full(if for_files { Full::Files } else { Full::Here });
                 self.places.reserve().await?
             }
         };
+        let total = &self.shared.total;
+        let _place = match total.try_take() {
+            Some(place) => place,
+            None => {
+                self.tell_full(Full::InAll);
+                total.take().await
+            }
+        };
         let Some(files) = self.shared.files.as_ref().filter(|_| self.files_each > 0) else {
-            return Some((reserved, None));
+            let _files = None;
+            return Some((reserved, Taken { _place, _files }));
         };
         let files = Arc::clone(files);
         let permit = match Arc::clone(&files).try_acquire_many_owned(self.files_each) {
             Ok(permit) => permit,
             Err(_) => {
-                self.tell_full(true);
+                self.tell_full(Full::Files);
                 files.acquire_many_owned(self.files_each).await.ok()?
             }
         };
-        Some((reserved, Some(permit)))
+        let _files = Some(permit);
+        Some((reserved, Taken { _place, _files }))
     }
 
-    /// Says that there is no place: for want of descriptors, or because no more are allowed.
-    fn tell_full(&self, for_files: bool) {
+    /// Says that there is no place.
+    fn tell_full(&self, full: Full) {
         if self.full.due(Instant::now()).is_none() {
             return;
         }
-        let (carried, why) = match for_files {
-            true => (
-                self.most.min(self.places.taken()),
-                "the limit of open files",
-            ),
-            false => (self.most, "--max-connections"),
+        let here = self.most.min(self.places.taken());
+        let (carried, why) = match full {
+            Full::Files => (here, "the limit of open files"),
+            Full::InAll => (here, "`all_connections` of [limits] for all listeners"),
+            Full::Here => (self.most, "--max-connections"),
         };
         warn!("{carried} connections are carried, as many as may be ({why}); further ones wait");
     }
 
     /// Carries a connection, if its client may have one more.
-    async fn admit(self: Arc<Self>, stream: Stream, peer: SocketAddr, reserved: (Reserved, Files)) {
+    async fn admit(self: Arc<Self>, stream: Stream, peer: SocketAddr, reserved: (Reserved, Taken)) {
         let settings = self.settings();
         let name = &settings.spec.name;
         self.totals.accepted.fetch_add(1, Ordering::Relaxed);
         self.shared.observer.accepted(name, peer);
-        let (reserved, files) = reserved;
+        let (reserved, taken) = reserved;
         let client = Some(peer).filter(|_| !stream.is_from_this_host());
         // Also a task that panics is over, and one that is dropped.
         let mut open = Open {
@@ -263,7 +286,7 @@ impl Row {
                 Outcome::Refused
             }
         };
-        drop(files);
+        drop(taken);
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::Error;
+use crate::later::Later;
 use crate::serve::row::{Row, Settings, Stop};
 use crate::serve::session::holds_syns;
 use crate::serve::shared::{Port, Shared};
@@ -80,6 +81,28 @@ impl Server {
         specs: Vec<ListenerSpec>,
         policy: Arc<Policy>,
     ) -> Result<(), Error> {
+        self.change(specs, policy, false).await
+    }
+
+    /// As [`Server::apply`] does, and a place whose address the host does not have yet is waited for, which the log says: at a start
+    /// interfaces may still be on their way.
+    ///
+    /// # Errors
+    /// Those of [`Server::apply`] otherwise.
+    pub async fn begin(
+        &mut self,
+        specs: Vec<ListenerSpec>,
+        policy: Arc<Policy>,
+    ) -> Result<(), Error> {
+        self.change(specs, policy, true).await
+    }
+
+    async fn change(
+        &mut self,
+        specs: Vec<ListenerSpec>,
+        policy: Arc<Policy>,
+        waits: bool,
+    ) -> Result<(), Error> {
         let mut kept: HashMap<usize, Settings> = HashMap::new();
         let mut new: Vec<(Settings, Source)> = Vec::new();
         for spec in specs {
@@ -96,7 +119,7 @@ impl Server {
                 None => {
                     let source = match self.at_same_place(&settings.spec) {
                         Some(n) => Source::Row(n),
-                        None => self.bind(&settings.spec).await?,
+                        None => self.bind(&settings.spec, waits).await?,
                     };
                     new.push((settings, source));
                 }
@@ -151,6 +174,11 @@ impl Server {
         Ok(())
     }
 
+    /// Lets all listeners together carry no more than so many connections from now on; what is beyond that goes on.
+    pub fn set_most(&self, connections: usize) {
+        self.shared.total.set(connections);
+    }
+
     /// Believes these certificates of targets from now on.
     pub fn set_trust(&self, trust: Trust) {
         self.shared.set_trust(trust);
@@ -163,13 +191,21 @@ impl Server {
         rows.position(|running| running.row.settings().spec.on == *on)
     }
 
-    async fn bind(&self, spec: &ListenerSpec) -> Result<Source, Error> {
+    async fn bind(&self, spec: &ListenerSpec, waits: bool) -> Result<Source, Error> {
         let backend = match &spec.opening {
             OpeningKind::Fixed(to) => Some(to),
             OpeningKind::Http | OpeningKind::Socks5 | OpeningKind::Convert => None,
         };
         let on = &spec.on;
-        let listener = self.shared.sockets.listen(on, backend).await?;
+        let sockets = &self.shared.sockets;
+        let later = || Later::new(sockets, on, backend).filter(|_| waits);
+        let listener = match sockets.listen(on, backend).await {
+            Ok(listener) => listener,
+            Err(error) => match later().filter(|_| is_not_there_yet(&error)) {
+                Some(later) => Listener::Later(Box::new(later)),
+                None => return Err(error),
+            },
+        };
         let address = listener.local_addr();
         let address = address.map_err(|e| Error::new(format!("listen on {on}"), e))?;
         Ok(Source::Bound(listener, address))
@@ -240,6 +276,10 @@ impl Server {
         }
         self.drained().await;
     }
+}
+
+fn is_not_there_yet(error: &Error) -> bool {
+    error.source.kind() == io::ErrorKind::AddrNotAvailable
 }
 
 /// Whether a listener can go on as another: it listens at the same place, and nothing that was sized for it has changed.

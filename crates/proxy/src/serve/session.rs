@@ -188,6 +188,11 @@ pub(crate) async fn serve(mut session: Session, stream: Stream) -> Outcome {
     }
     let mut stream = Buffered::new(stream);
     if session.spec().proxy_in {
+        if !session.spec().believes(session.client.ip()) {
+            session.refused(None, Refusal::ProxyHeader);
+            stream.abort();
+            return Outcome::Refused;
+        }
         let header = proxy_protocol::accept(&mut stream);
         match timeout(session.bounds().header_time, header).await {
             Ok(Ok(Some(header))) => {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::opening::convert::Converter;
-use crate::places::{Place, Places};
+use crate::places::{Place, Places, Total};
 use crate::request::Client;
 use crate::serve::passwords::{Checked, Checks};
 use crate::serve::{Observer, Policy, Refusal};
@@ -44,6 +44,8 @@ pub(crate) struct Shared {
     checks: Arc<Checks>,
     /// Targets that are being reached.
     opening: Arc<Places>,
+    /// Connections of all listeners.
+    pub(crate) total: Arc<Total>,
     /// Kibibytes of requests' heads that are large.
     heads: Arc<Semaphore>,
 }
@@ -66,6 +68,7 @@ impl Shared {
             ports: Mutex::default(),
             checks: Arc::default(),
             heads: Arc::new(Semaphore::new(LARGE_HEADS)),
+            total: Arc::new(Total::new(usize::MAX)),
             opening: Places::new(MOST_OPENING, MOST_OPENING_PER_CLIENT),
         }
     }
@@ -165,7 +168,7 @@ pub(crate) struct Port(Arc<Shared>, Listened);
 
 impl Port {
     pub(crate) fn note(shared: &Arc<Shared>, at: SocketAddr, listener: &Listener) -> Self {
-        let by_our_stack = matches!(listener, Listener::Ours { .. });
+        let by_our_stack = listener.is_ours();
         let listened = Listened { at, by_our_stack };
         *shared.ports().entry(listened).or_default() += 1;
         Self(Arc::clone(shared), listened)

@@ -31,6 +31,34 @@ async fn at_the_end() -> Origin {
     .await
 }
 
+/// Two listeners' worth of places are not asked for: one listener, and the bound of all.
+#[tokio::test]
+async fn beyond_the_bound_of_all_listeners_clients_wait_until_one_ends() {
+    let origin = Origin::start(|mut stream| async move {
+        let (mut from, mut to) = stream.split();
+        let _ = tokio::io::copy(&mut from, &mut to).await;
+    })
+    .await;
+    let proxy = Proxy::start(OpeningKind::Http).await;
+    proxy.carry_at_most(2);
+    let words = format!("CONNECT {} HTTP/1.1\r\n\r\n", origin.at);
+    // One place was reserved for whoever comes first before the bound was set.
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        let mut client = proxy.connect().await;
+        client.write_all(words.as_bytes()).await.expect("open");
+        in_time(read_head(&mut client)).await.expect("carried");
+        open.push(client);
+    }
+    let mut waits = proxy.connect().await;
+    waits.write_all(words.as_bytes()).await.expect("queued");
+    let early = tokio::time::timeout(std::time::Duration::from_millis(300), read_head(&mut waits));
+    assert!(early.await.is_err(), "it has to wait");
+    assert_eq!(origin.connections(), 2);
+    drop(open.pop());
+    in_time(read_head(&mut waits)).await.expect("carried now");
+}
+
 #[tokio::test]
 async fn what_comes_along_with_connect_goes_first_and_ends_are_passed_on() {
     let origin = at_the_end().await;

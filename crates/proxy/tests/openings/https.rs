@@ -8,12 +8,13 @@ use manypath_proxy::target::tls::{Roots, Trust};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::support::{Origin, Proxy, in_time, ok, status};
+use crate::support::{Origin, Proxy, in_time, ok, read_head, status};
 
 /// What a server has seen of its clients' handshakes: names, and protocols that were agreed on.
 type Seen = Arc<Mutex<Vec<(Option<String>, Option<Vec<u8>>)>>>;
@@ -86,8 +87,16 @@ async fn serve(
         }
         let head = String::from_utf8_lossy(&head).into_owned();
         let path = head.split(' ').nth(1).unwrap_or_default();
-        stream.write_all(&ok(path)).await?;
+        stream.write_all(&ok(&body_of(path))).await?;
         stream.flush().await?;
+    }
+}
+
+/// The path itself, or very much of it.
+fn body_of(path: &str) -> String {
+    match path.starts_with("/many/") {
+        true => path.repeat(300_000 / path.len()),
+        false => path.to_owned(),
     }
 }
 
@@ -210,5 +219,39 @@ async fn certificates_that_are_believed_no_more_are_not_believed_on_a_connection
         let text = String::from_utf8_lossy(&answer[..n]).into_owned();
         assert!(text.starts_with(wanted), "{text}");
         proxy.believe(Trust::default());
+    }
+}
+
+/// The client's own TLS with a server, through CONNECT.
+#[tokio::test]
+async fn fifty_downloads_in_a_row_through_connect_are_whole() {
+    let server = Secure::start(&["localhost"], b"http/1.1", false).await;
+    let proxy = Proxy::start(OpeningKind::Http).await;
+    let mut roots = RootCertStore::empty();
+    let cert = CertificateDer::from_pem_slice(server.pem.as_bytes()).expect("a certificate");
+    roots.add(cert).expect("a certificate");
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions of ring")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let connector = TlsConnector::from(Arc::new(config));
+    let name = ServerName::try_from("localhost").expect("a name");
+    for n in 0..50 {
+        let mut client = proxy.connect().await;
+        let words = format!("CONNECT localhost:{} HTTP/1.1\r\n\r\n", server.at().port());
+        client.write_all(words.as_bytes()).await.expect("open");
+        let head = in_time(read_head(&mut client)).await.expect("an answer");
+        assert_eq!(status(head.as_bytes()), 200, "{head}");
+        let secure = connector.connect(name.clone(), client);
+        let mut secure = in_time(secure).await.expect("a handshake");
+        let path = format!("/many/{n}");
+        let words = format!("GET {path} HTTP/1.1\r\n\r\n");
+        secure.write_all(words.as_bytes()).await.expect("open");
+        secure.flush().await.expect("open");
+        let wanted = ok(&body_of(&path));
+        let mut got = vec![0; wanted.len()];
+        in_time(secure.read_exact(&mut got)).await.expect("whole");
+        assert!(got == wanted, "download {n} is another");
     }
 }

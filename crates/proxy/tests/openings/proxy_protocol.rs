@@ -78,6 +78,30 @@ async fn a_connection_without_its_header_is_reset() {
 }
 
 #[tokio::test]
+async fn headers_are_believed_of_the_networks_that_are_named() {
+    for (from, believed) in [("192.0.2.0/24", false), ("127.0.0.0/8", true)] {
+        let origin = at_the_end().await;
+        let change = |spec: &mut manypath_proxy::serve::ListenerSpec| {
+            spec.proxy_in = true;
+            spec.proxy_from = vec![from.parse().expect("a network")];
+        };
+        let proxy = Proxy::with(fixed(&origin), Policy::default(), change).await;
+        let words = b"PROXY TCP4 198.51.100.7 198.51.100.8 1 2\r\nhello";
+        let mut client = proxy.connect().await;
+        client.write_all(words).await.expect("open");
+        if believed {
+            client.shutdown().await.expect("open");
+        }
+        let mut got = Vec::new();
+        let end = in_time(client.read_to_end(&mut got)).await;
+        assert_eq!(end.is_ok(), believed, "{from}");
+        assert_eq!(got.ends_with(b"hello"), believed, "{from}");
+        let refused = proxy.reports.refusals().contains(&Refusal::ProxyHeader);
+        assert_eq!(refused, !believed, "{from}");
+    }
+}
+
+#[tokio::test]
 async fn a_tunnel_begins_with_the_header() {
     let origin = at_the_end().await;
     let change =

@@ -111,6 +111,11 @@ impl Proxy {
         }
     }
 
+    /// Lets all listeners together carry so many connections.
+    pub(crate) fn carry_at_most(&self, connections: usize) {
+        self.server.set_most(connections);
+    }
+
     /// Believes these certificates of targets from now on.
     pub(crate) fn believe(&self, trust: Trust) {
         self.server.set_trust(trust);

@@ -112,7 +112,7 @@ listen    http 127.0.0.1:3128: http on tcp:127.0.0.1:3128, outside mptcp, no pas
 listen    fixed 127.0.0.1:80: fixed on tcp:127.0.0.1:80, to mptcp:server.example:80
 rule  1   allow to *.example.net
 rule      deny everything else
-limits    connections 10000, per_client 2500, header_size 64Ki, header_time 10s, keep_alive 1m, idle 2h4m, half_closed 4m, udp_idle 2m, udp_targets 256, connect_time 30s, tcp_keepalive 2h
+limits    all_connections 20000, connections 10000, per_client 2500, header_size 64Ki, header_time 10s, keep_alive 1m, idle 2h4m, half_closed 4m, udp_idle 2m, udp_targets 256, connect_time 30s, tcp_keepalive 2h
 resolver  the host's
 https     believes system
 metrics   off

@@ -29,7 +29,7 @@ fn everything_that_can_be_said_is_read() {
         outside = "tcp"
         users = "/etc/manypath/users"
         tls = { cert = "/etc/tls/cert.pem", key = "/etc/tls/key.pem" }
-        proxy_protocol = { in = true, out = "v2" }
+        proxy_protocol = { in = true, from = "10.0.0.0/8", out = "v2" }
         forwarded = "x-forwarded-for"
         [[listen]]
         on = "[::1]:1080"
@@ -49,6 +49,7 @@ fn everything_that_can_be_said_is_read() {
         then = "deny"
 
         [limits]
+        all_connections = 300
         connections = 100
         per_client = 7
         header_size = "16Ki"
@@ -104,6 +105,9 @@ fn everything_that_can_be_said_is_read() {
         udp_targets: 9,
     };
     assert_eq!((&all.limits.bounds, &front.spec.bounds), (&bounds, &bounds));
+    assert_eq!(all.limits.total, 300);
+    let believes = |addr: &str| front.spec.believes(addr.parse().expect("an address"));
+    assert!(believes("10.1.2.3") && !believes("192.0.2.1"));
     assert_eq!(all.limits.connect_time, Duration::from_millis(500));
     assert_eq!(all.limits.keepalive, None);
     assert_eq!(
@@ -283,6 +287,18 @@ fn a_list_that_would_mean_nobody_is_refused() {
     );
     let told = faults("[[rule]]\nport = [0, \"9-8\", 70000]\nto = \"192.0.2.1/24\"\n");
     assert_eq!(told.len(), 5, "{told:?}");
+}
+
+#[test]
+fn whose_headers_are_believed_is_said_where_there_are_any() {
+    let listen = "[[listen]]\non = \"127.0.0.1:1\"\nopening = \"socks5\"\n";
+    let told = faults(&format!(
+        "{listen}proxy_protocol = {{ from = \"10.0.0.1\" }}\n"
+    ));
+    assert_eq!(
+        told,
+        ["4:27 `from` is for in = true: it says whose headers are believed"]
+    );
 }
 
 proptest::proptest! {

@@ -66,6 +66,9 @@ pub(super) fn to_unreached(why: &Unreached, target: SocketAddr, bytes: &[u8]) ->
             | Failure::NameNotFound
             | Failure::NameTimedOut
             | Failure::BadAnswer
+            | Failure::Certificate
+            | Failure::Tls
+            | Failure::TlsAlert
             | Failure::Other => ConvertError::NetworkFailure { wait: 0 },
         },
     })
