@@ -749,6 +749,19 @@ pub(crate) struct StackArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
     pub(crate) connect_timeout: Duration,
 
+    /// Connections of our stack go through this converter (RFC 8803), as `manypath proxy` with `opening = "convert"` is one: servers with
+    /// TCP alone are then reached over all paths
+    #[arg(long, value_name = "ADDR:PORT", value_hint = ValueHint::Other)]
+    pub(crate) via: Option<std::net::SocketAddr>,
+
+    /// A file with the key that the converter wants to be shown
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "via")]
+    pub(crate) via_key: Option<std::path::PathBuf>,
+
+    /// Goes past the converter to servers that have answered it with Multipath TCP in the last ten minutes, and past its limits
+    #[arg(long, requires = "via")]
+    pub(crate) direct: bool,
+
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
 }

@@ -1,7 +1,9 @@
 //! A stack on this host, and how it is described.
 
 use crate::target::Target;
-use crate::{ConnectOptions, Info, IntoTarget, ListenOptions, MpListener, MpStream, info};
+use crate::{
+    ConnectOptions, Converter, Info, IntoTarget, ListenOptions, MpListener, MpStream, info,
+};
 use manypath_stack::StackConfig;
 use std::fmt;
 use std::io;
@@ -126,7 +128,10 @@ impl Host {
                 Some(addr) => connect.from(addr),
                 None => connect,
             };
-            let (stream, taken) = connect.connect_any(&remotes, data).await?;
+            let (stream, taken) = match &options.via {
+                Some(Converter(via)) => via.connect(&connect, &remotes, data).await?,
+                None => connect.connect_any(&remotes, data).await?,
+            };
             let mut stream = MpStream::new(stream, self);
             tokio::io::AsyncWriteExt::write_all(&mut stream, &data[taken..]).await?;
             Ok(stream)

@@ -102,6 +102,7 @@
 //! they are.
 #![forbid(unsafe_code)]
 
+mod converter;
 mod events;
 mod host;
 mod info;
@@ -114,6 +115,7 @@ mod stream;
 mod target;
 pub mod testing;
 
+pub use converter::Converter;
 pub use events::{Cause, PathEvent, PathEvents};
 pub use host::{Attach, Host, HostBuilder, Path};
 pub use info::{Info, SubflowInfo, SubflowState};

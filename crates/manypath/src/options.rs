@@ -1,6 +1,6 @@
 //! How connections are opened, accepted, and behave.
 
-use crate::{Congestion, PathManager, Scheduler};
+use crate::{Congestion, Converter, PathManager, Scheduler};
 use manypath_stack::{ConnOptions, Mode};
 use manypath_tcp::machine::Keepalive;
 use std::net::IpAddr;
@@ -148,6 +148,7 @@ pub struct ConnectOptions {
     pub(crate) conn: ConnOptions,
     pub(crate) local: Option<IpAddr>,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) via: Option<Converter>,
 }
 
 impl Default for ConnectOptions {
@@ -159,6 +160,7 @@ impl Default for ConnectOptions {
             },
             local: None,
             timeout: Some(CONNECT_TIMEOUT),
+            via: None,
         }
     }
 }
@@ -174,6 +176,13 @@ impl ConnectOptions {
     #[must_use]
     pub fn local_address(mut self, addr: IpAddr) -> Self {
         self.local = Some(addr.to_canonical());
+        self
+    }
+
+    /// Goes through a converter. Names are looked up here; [`local_address`](Self::local_address) is that of the connection to the converter.
+    #[must_use]
+    pub fn via(mut self, converter: Converter) -> Self {
+        self.via = Some(converter);
         self
     }
 

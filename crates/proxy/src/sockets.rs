@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::time::Duration;
 
+use manypath_io::convert::Via;
 use manypath_io::netlink::{Follower, index_of};
 use manypath_io::{Connect, Host, LocalListener, MpListener};
 use tokio::io::AsyncWriteExt;
@@ -58,6 +59,8 @@ pub struct Sockets {
     pub keepalive: Option<Duration>,
     /// Our stack, for [`Proto::Mptcp`].
     pub stack: Option<Host>,
+    /// The converter through which connections of our stack go.
+    pub via: Option<Via>,
     /// Names and addresses as the host reaches them.
     pub reach: Arc<Reach>,
 }
@@ -69,6 +72,7 @@ impl Default for Sockets {
             host_congestion: None,
             keepalive: None,
             stack: None,
+            via: None,
             reach: Arc::default(),
         }
     }
@@ -184,7 +188,7 @@ impl Sockets {
     /// First bytes that are known before the connection is opened can go along with its SYN.
     pub fn opens_fast(&self, proto: Proto) -> bool {
         let ours = self.stack.as_ref().filter(|_| proto == Proto::Mptcp);
-        ours.is_some_and(|stack| stack.conn_options().fast_open)
+        ours.is_some_and(|stack| self.via.is_some() || stack.conn_options().fast_open)
     }
 
     /// Connects as [`Sockets::connect`] does, and writes the stream's first bytes: with TCP Fast Open along with the SYN,
@@ -260,7 +264,10 @@ impl Sockets {
             Proto::KernelMptcp => (Stream::Host(host(true).await?), 0),
             Proto::Mptcp => {
                 let connect = Connect::new(self.stack()?);
-                let (stream, written) = connect.connect_any(addrs, early).await?;
+                let (stream, written) = match &self.via {
+                    Some(via) => via.connect(&connect, addrs, early).await?,
+                    None => connect.connect_any(addrs, early).await?,
+                };
                 (Stream::Ours(stream), written)
             }
         };

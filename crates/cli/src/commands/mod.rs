@@ -20,6 +20,7 @@ use std::time::Duration;
 use manypath_control::report::ConnReport;
 use manypath_control::server::{Backend, Server};
 use manypath_io::Host;
+use manypath_io::convert::{Key, Via};
 use manypath_proxy::congestion_controls_without;
 use manypath_proxy::endpoint::Proto;
 use manypath_proxy::live::Live;
@@ -145,7 +146,22 @@ pub(crate) fn open_sockets(
     setup::warn_of_missing(&host);
     setup::warn_of_firewall(&host);
     sockets.stack = Some(host);
+    sockets.via = via(args)?;
     Ok(sockets)
+}
+
+/// The converter that the command line names.
+fn via(args: &StackArgs) -> Result<Option<Via>, Failure> {
+    let Some(converter) = args.via else {
+        return Ok(None);
+    };
+    let via = Via::new(converter).direct(args.direct);
+    let Some(path) = &args.via_key else {
+        return Ok(Some(via));
+    };
+    let key = Key::read(path)
+        .map_err(|e| Failure::usage(format!("--via-key {}: {e}", path.display())))?;
+    Ok(Some(via.key(key)))
 }
 
 /// Prints a value as one line of JSON.

@@ -6,14 +6,12 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use manypath_stack::ConnOptions;
 use manypath_wire::convert::{
     Connect, ConnectOptions, ConvertError, MAX_LEN, Parsed, Tlv, emit, read,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::cookie::{Key, NONCE_LEN};
-use crate::host::Host;
 use crate::socket::{self, MpStream};
 
 /// How long a converter's token is shown. One that the converter knows no more brings another one, a round trip later.
@@ -27,6 +25,9 @@ const LONG_WAIT: Duration = Duration::from_secs(30);
 
 /// Servers of which it is remembered what they speak.
 const MOST_SERVERS: usize = 1024;
+
+/// Addresses of a server that are tried.
+const MOST_ADDRESSES: usize = 4;
 
 /// MP_CAPABLE's kind, without a value: a client that names it asks the converter to use Multipath TCP towards the server, and to tell
 /// what the server has answered.
@@ -65,6 +66,17 @@ impl PartialEq for Via {
 }
 
 impl Eq for Via {}
+
+/// Whether an error is about one of a server's addresses, so that another one may be reached.
+fn is_of_server(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::NetworkDown
+    )
+}
 
 /// What a converter's answer means.
 enum Answer {
@@ -114,33 +126,48 @@ impl Via {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connects to a server, and writes the first bytes of the stream along with the SYN as far as they fit. Says how many were written.
+    /// Connects to the first of a server's addresses that the converter reaches, in their order, and writes the first bytes of the stream along
+    /// with the SYN as far as they fit. Says how many were written.
     ///
     /// # Errors
     /// Those of [`Connect::connect`](crate::Connect::connect) to the converter; `ConnectionRefused` where the server refused, `HostUnreachable`
     /// and `NetworkUnreachable` where it is not reached, `PermissionDenied` where the converter does not serve us, `ResourceBusy` where it is full,
-    /// `NetworkDown` where its network does not work, `InvalidData` where it speaks something else.
+    /// `NetworkDown` where the server does not answer or the converter's network does not work, `InvalidData` where it speaks something else.
     pub async fn connect(
         &self,
-        host: &Host,
-        options: &ConnOptions,
+        opening: &socket::Connect,
+        servers: &[SocketAddr],
+        early: &[u8],
+    ) -> io::Result<(MpStream, usize)> {
+        let mut last = io::Error::new(io::ErrorKind::InvalidInput, "no server to connect to");
+        for server in servers.iter().take(MOST_ADDRESSES) {
+            match self.connect_one(opening, *server, early).await {
+                Err(error) if is_of_server(&error) => last = error,
+                result => return result,
+            }
+        }
+        Err(last)
+    }
+
+    async fn connect_one(
+        &self,
+        opening: &socket::Connect,
         server: SocketAddr,
         early: &[u8],
     ) -> io::Result<(MpStream, usize)> {
         let now = Instant::now();
-        let (wait, direct) = {
+        let (waits, capable) = {
             let known = self.known();
-            let capable = known.capable.get(&server).is_some_and(|until| now < *until);
+            let is = |until: &Instant| now < *until;
             (
-                known.waiting.get(&server).is_some_and(|until| now < *until),
-                capable,
+                known.waiting.get(&server).is_some_and(is),
+                known.capable.get(&server).is_some_and(is),
             )
         };
-        if self.direct && direct {
-            let direct = socket::Connect::new(host).options(options.clone());
-            return direct.connect_any(&[server], early).await;
+        if self.direct && capable {
+            return opening.clone().connect_any(&[server], early).await;
         }
-        if wait {
+        if waits {
             return Err(io::Error::new(
                 io::ErrorKind::NetworkDown,
                 format!(
@@ -151,7 +178,7 @@ impl Via {
         }
         // With a token, and without options: each is learnt once.
         for _ in 0..3 {
-            let (stream, written, answer) = self.attempt(host, options, server, early).await?;
+            let (stream, written, answer) = self.attempt(opening, server, early).await?;
             match answer {
                 Answer::Connected => return Ok((stream, written)),
                 Answer::Token(token) => self.known().token = Some((token, now)),
@@ -175,16 +202,13 @@ impl Via {
 
     async fn attempt(
         &self,
-        host: &Host,
-        options: &ConnOptions,
+        opening: &socket::Connect,
         server: SocketAddr,
         early: &[u8],
     ) -> io::Result<(MpStream, usize, Answer)> {
         let question = self.question(server)?;
         let bytes = [&question, early].concat();
-        let opening = socket::Connect::new(host)
-            .options(options.clone())
-            .with(|options| options.data_in_syn = true);
+        let opening = opening.clone().with(|options| options.data_in_syn = true);
         let (mut stream, written) = opening.connect_any(&[self.converter], &bytes).await?;
         // At least the question goes; what is left of the data is the caller's to write.
         if written < question.len() {
