@@ -1,5 +1,6 @@
 //! `manypath proxy`, `check`, `reload` and `password` as a user has them, over the host's TCP on the loopback.
 
+mod mass;
 mod stock;
 
 use std::fs;
@@ -46,7 +47,8 @@ fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 struct Proxy {
     folder: TempDir,
     child: Child,
-    said: BufReader<std::process::ChildStderr>,
+    /// What it says, until nobody listens.
+    said: Option<BufReader<std::process::ChildStderr>>,
 }
 
 impl Proxy {
@@ -70,7 +72,7 @@ impl Proxy {
             .stderr(Stdio::piped())
             .spawn()
             .expect("started");
-        let said = BufReader::new(child.stderr.take().expect("piped"));
+        let said = Some(BufReader::new(child.stderr.take().expect("piped")));
         Self {
             folder,
             child,
@@ -87,13 +89,21 @@ impl Proxy {
         let mut before = String::new();
         loop {
             let mut line = String::new();
-            let read = self.said.read_line(&mut line).expect("text");
+            let said = self.said.as_mut().expect("somebody listens");
+            let read = said.read_line(&mut line).expect("text");
             assert!(read > 0, "it ended, and said: {before}");
             if line.contains(what) {
                 let last = line.trim().rsplit(' ').next().expect("a word");
                 return last.parse().expect("an address");
             }
             before.push_str(&line);
+        }
+    }
+
+    /// Lets it say what it wants, so that it never waits for a reader.
+    fn listen_no_more(&mut self) {
+        if let Some(said) = self.said.take() {
+            std::thread::spawn(move || std::io::copy(&mut { said }, &mut std::io::sink()));
         }
     }
 

@@ -143,3 +143,148 @@ fn git_clones_through_http_and_through_socks5() {
         assert_eq!(file.expect("cloned"), "what is in it\n");
     }
 }
+
+/// A program that is ended with the test.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // What it started itself ends with it.
+        let pid = self.0.id().to_string();
+        let _ = Command::new("kill").args(["-TERM", &pid]).status();
+        let _ = self.0.wait();
+    }
+}
+
+/// Where a program of administrators is, whose folder may not be searched.
+fn found(program: &str) -> Option<PathBuf> {
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    let file = std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file());
+    if file.is_none() {
+        eprintln!("skipped: there is no {program}");
+    }
+    file
+}
+
+/// An SSH server of the user who runs the test, in a folder with keys for both ends; `None` where there is none.
+fn sshd(folder: &Path) -> Option<(Server, u16)> {
+    let (sshd, _) = (found("sshd")?, found("ssh-keygen")?);
+    for key in ["host", "user"] {
+        let made = Command::new("ssh-keygen")
+            .args(["-q", "-t", "ed25519", "-N", "", "-f", key])
+            .current_dir(folder)
+            .status();
+        assert!(made.expect("it runs").success());
+    }
+    fs::copy(folder.join("user.pub"), folder.join("authorized")).expect("copied");
+    let (port, here) = (free_port(), folder.display());
+    let config = format!(
+        "Port {port}\nListenAddress 127.0.0.1\nHostKey {here}/host\nAuthorizedKeysFile {here}/authorized\nPidFile none\n\
+         StrictModes no\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\n"
+    );
+    fs::write(folder.join("sshd_config"), config).expect("written");
+    let started = Command::new(sshd)
+        .args(["-D", "-e", "-f"])
+        .arg(folder.join("sshd_config"))
+        .stderr(fs::File::create(folder.join("log")).expect("created"))
+        .spawn();
+    let mut server = Server(started.expect("it runs"));
+    let up = wait_for("sshd", || {
+        let ended = server.0.try_wait().expect("a child").is_some();
+        let up = TcpStream::connect(("127.0.0.1", port)).is_ok();
+        (ended || up).then_some(up)
+    });
+    if !up {
+        let why = fs::read_to_string(folder.join("log")).unwrap_or_default();
+        eprintln!("skipped: sshd does not start here: {why}");
+    }
+    up.then_some((server, port))
+}
+
+#[test]
+fn ssh_goes_through_connect_and_through_socks5() {
+    if found("ssh").is_none() || found("nc").is_none() {
+        return;
+    }
+    let help = Command::new("nc").arg("-h").output().expect("it runs");
+    if !text(&[help.stdout, help.stderr].concat()).contains("-X proto") {
+        eprintln!("skipped: this nc knows no proxies");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some((_server, port)) = sshd(folder.path()) else {
+        return;
+    };
+    let (_proxy, http, socks5) = both();
+    let bytes = vec![b'x'; 1_000_000];
+    fs::write(folder.path().join("bytes"), &bytes).expect("written");
+    for (kind, proxy) in [("connect", http), ("5", socks5)] {
+        let output = Command::new("ssh")
+            .args(["-F", "none", "-i", "user", "-p", &port.to_string()])
+            .args(["-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no"])
+            .args(["-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"])
+            .arg("-o")
+            .arg(format!("ProxyCommand=nc -X {kind} -x {proxy} %h %p"))
+            .args(["127.0.0.1", "cat"])
+            .current_dir(folder.path())
+            .stdin(fs::File::open(folder.path().join("bytes")).expect("written"))
+            .output()
+            .expect("it runs");
+        assert!(output.status.success(), "{kind}: {}", text(&output.stderr));
+        assert!(output.stdout == bytes, "{kind}");
+    }
+}
+
+/// nginx with one file of 64 KiB.
+fn nginx(folder: &Path) -> Option<(Server, u16)> {
+    let nginx = found("nginx")?;
+    fs::write(folder.join("file"), vec![b'x'; 65_536]).expect("written");
+    let (port, here) = (free_port(), folder.display());
+    let config = format!(
+        "daemon off; master_process off; pid {here}/pid; error_log {here}/error; events {{}}\n\
+         http {{ access_log off; client_body_temp_path {here}/a; proxy_temp_path {here}/b; fastcgi_temp_path {here}/c;\n\
+         uwsgi_temp_path {here}/d; scgi_temp_path {here}/e; keepalive_requests 1000000;\n\
+         server {{ listen 127.0.0.1:{port}; root {here}; }} }}\n"
+    );
+    fs::write(folder.join("nginx.conf"), config).expect("written");
+    let started = Command::new(nginx)
+        .arg("-c")
+        .arg(folder.join("nginx.conf"))
+        .stderr(Stdio::null())
+        .spawn();
+    let server = Server(started.expect("it runs"));
+    wait_for("nginx", || TcpStream::connect(("127.0.0.1", port)).ok());
+    Some((server, port))
+}
+
+#[test]
+fn wrk_asks_nginx_through_the_proxy_without_a_failure() {
+    if found("wrk").is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some((_server, port)) = nginx(folder.path()) else {
+        return;
+    };
+    let (_proxy, http, _) = both();
+    let script = format!(
+        "request = function() return wrk.format('GET', 'http://127.0.0.1:{port}/file') end\n\
+         done = function(summary) local e = summary.errors\n\
+         print('failures', e.connect + e.read + e.write + e.status + e.timeout, 'requests', summary.requests) end\n"
+    );
+    fs::write(folder.path().join("wrk.lua"), script).expect("written");
+    let output = Command::new("wrk")
+        .args(["-t", "1", "-c", "50", "-d", "2s", "-s"])
+        .arg(folder.path().join("wrk.lua"))
+        .arg(format!("http://{http}/"))
+        .output()
+        .expect("it runs");
+    let told = text(&output.stdout);
+    assert!(output.status.success(), "{told}{}", text(&output.stderr));
+    let line = told.lines().find(|line| line.starts_with("failures"));
+    let words: Vec<&str> = line.expect("a summary").split_whitespace().collect();
+    assert_eq!(words[1], "0", "{told}");
+    assert_ne!(words[3], "0", "{told}");
+}
