@@ -26,5 +26,6 @@ mod racing;
 mod service;
 mod signals;
 mod transfers;
+mod transparent;
 mod uplinks;
 mod wire;

@@ -56,6 +56,29 @@ pub fn congestion_controls_without(name: &str) -> Option<String> {
     }
 }
 
+/// Where a connection was going before `redirect` changed it: connection tracking knows.
+pub(crate) fn original_destination(stream: &TcpStream) -> Option<SocketAddr> {
+    let socket = SockRef::from(stream);
+    let local = stream.local_addr().ok()?;
+    let found = match local.ip().to_canonical().is_ipv4() {
+        true => socket.original_dst_v4(),
+        false => socket.original_dst_v6(),
+    };
+    found.ok()?.as_socket()
+}
+
+/// Lets a listener take what `tproxy` hands over, whose destination is no address of this host.
+///
+/// # Errors
+/// CAP_NET_ADMIN is missing.
+pub(crate) fn take_any_destination(listener: &TcpListener) -> io::Result<()> {
+    let socket = SockRef::from(listener);
+    match listener.local_addr()?.is_ipv4() {
+        true => socket.set_ip_transparent_v4(true),
+        false => socket.set_ip_transparent_v6(true),
+    }
+}
+
 /// Says what the error code of a kernel without Multipath TCP means.
 fn no_multipath(error: io::Error) -> io::Error {
     // ENOPROTOOPT: switched off by sysctl; EPROTONOSUPPORT: not built in.

@@ -165,18 +165,21 @@ pub enum Way {
     SocksUdp,
     /// A Connect of the Convert Protocol (RFC 8803).
     Convert,
+    /// The destination of a connection that the firewall has turned to us.
+    Transparent,
     /// A fixed target: chosen by the operator and not by the client.
     Fixed,
 }
 
 impl Way {
     /// Every way.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Http,
         Self::Connect,
         Self::Socks,
         Self::SocksUdp,
         Self::Convert,
+        Self::Transparent,
         Self::Fixed,
     ];
 
@@ -189,6 +192,7 @@ impl Way {
             Self::Socks => "socks",
             Self::SocksUdp => "socks-udp",
             Self::Convert => "convert",
+            Self::Transparent => "transparent",
             Self::Fixed => "fixed",
         }
     }

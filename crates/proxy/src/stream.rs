@@ -122,6 +122,15 @@ impl Stream {
         }
     }
 
+    /// Where the peer's connection was going before the firewall turned it to us; `None` where it did not, or for a stream of our stack.
+    #[must_use]
+    pub fn original_destination(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Host(stream) => host::original_destination(stream),
+            Self::Ours(_) => None,
+        }
+    }
+
     /// Waits until the peer has acknowledged our SYN; see [`MpStream::proven`].
     ///
     /// # Errors
@@ -377,6 +386,15 @@ impl Listener {
             Self::Host(_) => false,
             Self::Ours { .. } => true,
             Self::Later(later) => later.proto() == Proto::Mptcp,
+        }
+    }
+
+    /// Takes what the firewall's `tproxy` hands over. Without the privilege for it `redirect` works all the same, which the log says.
+    pub fn take_any_destination(&self) {
+        if let Self::Host(listener) = self
+            && let Err(error) = host::take_any_destination(listener)
+        {
+            tracing::warn!(%error, "the firewall's `tproxy` does not reach us without CAP_NET_ADMIN; `redirect` does");
         }
     }
 

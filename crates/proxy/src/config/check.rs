@@ -189,6 +189,10 @@ fn unsafe_without(listen: &Listen, rules: &[Rule]) -> Option<String> {
     let says_who = |rule: &Rule| !(rule.client.is_empty() && rule.user.is_empty());
     let mut allowing = rules.iter().filter(|rule| rule.then == Then::Allow);
     let anybody = rules.is_empty() || allowing.any(|rule| !says_who(rule));
+    if listen.spec.opening == OpeningKind::Transparent {
+        // The firewall says who comes, and nobody who dials it directly gets anywhere.
+        return None;
+    }
     let asks = listen.users.is_some() || listen.spec.key.is_some();
     let by = match listen.spec.opening {
         OpeningKind::Convert => "by `key`, or by `client`",
@@ -267,7 +271,10 @@ pub fn kinds(config: &Config) -> Vec<Proto> {
     for listen in &config.listeners {
         let outside = match &listen.spec.opening {
             OpeningKind::Fixed(to) => to.proto,
-            OpeningKind::Http | OpeningKind::Socks5 | OpeningKind::Convert => listen.spec.outside,
+            OpeningKind::Http
+            | OpeningKind::Socks5
+            | OpeningKind::Convert
+            | OpeningKind::Transparent => listen.spec.outside,
         };
         for kind in [listen.spec.on.proto, outside] {
             if !kinds.contains(&kind) {

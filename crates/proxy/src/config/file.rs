@@ -169,7 +169,7 @@ fn listener_of(table: Table<'_>) -> Option<Listen> {
     );
     fits(
         "users",
-        is_fixed || kind == Some(Kind::Convert),
+        is_fixed || matches!(kind, Some(Kind::Convert | Kind::Transparent)),
         "is for openings that can ask for a password: http and socks5",
     );
     fits(
@@ -189,6 +189,15 @@ fn listener_of(table: Table<'_>) -> Option<Listen> {
             "opening = \"fixed\" wants `to`, the endpoint to which every connection goes",
         );
     }
+    if let Some(on) = on
+        .as_ref()
+        .filter(|on| kind == Some(Kind::Transparent) && on.value.proto != Proto::Tcp)
+    {
+        table.wrong(
+            on.at,
+            "`on`: the firewall turns connections to the host's TCP: write tcp:HOST:PORT",
+        );
+    }
     if let Some(to) = to.as_ref().filter(|to| to.value.at.port() == 0) {
         table.wrong(to.at, "`to`: nobody can be reached at port 0");
     }
@@ -198,6 +207,7 @@ fn listener_of(table: Table<'_>) -> Option<Listen> {
         Kind::Http => OpeningKind::Http,
         Kind::Socks5 => OpeningKind::Socks5,
         Kind::Convert => OpeningKind::Convert,
+        Kind::Transparent => OpeningKind::Transparent,
         Kind::Fixed => OpeningKind::Fixed(to?.value),
     };
     let name = name.map_or_else(
@@ -224,6 +234,7 @@ enum Kind {
     Http,
     Socks5,
     Convert,
+    Transparent,
     Fixed,
 }
 
@@ -232,10 +243,17 @@ fn opening_of(table: &Table<'_>) -> Option<At<Kind>> {
         "http" => Ok(Kind::Http),
         "socks5" => Ok(Kind::Socks5),
         "convert" => Ok(Kind::Convert),
+        "transparent" => Ok(Kind::Transparent),
         "fixed" => Ok(Kind::Fixed),
-        _ => Err(format!("'{text}' is none of http, socks5, convert, fixed")),
+        _ => Err(format!(
+            "'{text}' is none of http, socks5, convert, transparent, fixed"
+        )),
     };
-    table.read("opening", "http, socks5, convert or fixed", read)
+    table.read(
+        "opening",
+        "http, socks5, convert, transparent or fixed",
+        read,
+    )
 }
 
 /// A name that stands in logs and in labels of metrics.

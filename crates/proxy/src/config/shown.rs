@@ -53,9 +53,10 @@ fn listener_json(listen: &Listen) -> Value {
     }
     let (to, outside) = match &spec.opening {
         OpeningKind::Fixed(to) => (Some(to.to_string()), None),
-        OpeningKind::Http | OpeningKind::Socks5 | OpeningKind::Convert => {
-            (None, Some(spec.outside.name()))
-        }
+        OpeningKind::Http
+        | OpeningKind::Socks5
+        | OpeningKind::Convert
+        | OpeningKind::Transparent => (None, Some(spec.outside.name())),
     };
     json!({
         "name": &*spec.name,
@@ -159,12 +160,18 @@ fn listener_text(text: &mut String, listen: &Listen) {
     let mut parts = vec![format!("{} on {}", spec.opening.name(), spec.on)];
     match &spec.opening {
         OpeningKind::Fixed(to) => parts.push(format!("to {to}")),
-        OpeningKind::Http | OpeningKind::Socks5 | OpeningKind::Convert => {
+        OpeningKind::Http
+        | OpeningKind::Socks5
+        | OpeningKind::Convert
+        | OpeningKind::Transparent => {
             parts.push(format!("outside {}", spec.outside));
             parts.push(match (&listen.users, &spec.key) {
                 (Some(users), _) => format!("users of {}", users.display()),
                 (None, Some(key)) => format!("key of {}", key.display()),
                 (None, None) if spec.opening == OpeningKind::Convert => "no key".to_owned(),
+                (None, None) if spec.opening == OpeningKind::Transparent => {
+                    "whoever the firewall turns to it".to_owned()
+                }
                 (None, None) => "no passwords".to_owned(),
             });
         }

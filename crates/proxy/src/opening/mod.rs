@@ -7,3 +7,4 @@ pub(crate) mod fixed;
 pub mod http;
 pub mod proxy_protocol;
 pub mod socks5;
+pub(crate) mod transparent;

@@ -32,6 +32,8 @@ pub enum OpeningKind {
     Socks5,
     /// The client, by the Convert Protocol (RFC 8803).
     Convert,
+    /// The client, by the destination of its packets: the firewall turns its connections to us.
+    Transparent,
     /// The operator: every connection goes to one place.
     Fixed(Endpoint),
 }
@@ -44,6 +46,7 @@ impl OpeningKind {
             Self::Http => "http",
             Self::Socks5 => "socks5",
             Self::Convert => "convert",
+            Self::Transparent => "transparent",
             Self::Fixed(_) => "fixed",
         }
     }

@@ -97,7 +97,10 @@ impl Row {
         let spec = &settings.spec;
         let outside = match &spec.opening {
             OpeningKind::Fixed(to) => to.proto,
-            OpeningKind::Http | OpeningKind::Socks5 | OpeningKind::Convert => spec.outside,
+            OpeningKind::Http
+            | OpeningKind::Socks5
+            | OpeningKind::Convert
+            | OpeningKind::Transparent => spec.outside,
         };
         let files_each = u32::from(listener.takes_files()) + u32::from(outside.takes_files());
         let allowed = spec.bounds.max_connections;

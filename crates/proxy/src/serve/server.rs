@@ -194,7 +194,10 @@ impl Server {
     async fn bind(&self, spec: &ListenerSpec, waits: bool) -> Result<Source, Error> {
         let backend = match &spec.opening {
             OpeningKind::Fixed(to) => Some(to),
-            OpeningKind::Http | OpeningKind::Socks5 | OpeningKind::Convert => None,
+            OpeningKind::Http
+            | OpeningKind::Socks5
+            | OpeningKind::Convert
+            | OpeningKind::Transparent => None,
         };
         let on = &spec.on;
         let sockets = &self.shared.sockets;
@@ -220,6 +223,9 @@ impl Server {
         totals: Arc<Totals>,
     ) {
         listener.hold_syns(holds_syns(&settings.spec));
+        if settings.spec.opening == OpeningKind::Transparent {
+            listener.take_any_destination();
+        }
         let name = Arc::clone(&settings.spec.name);
         let shared = Arc::clone(&self.shared);
         let port = Port::note(&shared, address, &listener);

@@ -12,7 +12,7 @@ use tracing::{debug, info, warn};
 
 use crate::buffered::Buffered;
 use crate::maybe_tls::MaybeTls;
-use crate::opening::{convert, fixed, http, proxy_protocol, socks5};
+use crate::opening::{convert, fixed, http, proxy_protocol, socks5, transparent};
 use crate::relay::{Account, Terms, carry};
 use crate::request::{Client, Request};
 use crate::seldom::Others;
@@ -216,6 +216,7 @@ pub(crate) async fn serve(mut session: Session, stream: Stream) -> Outcome {
         }
         OpeningKind::Socks5 => return Box::pin(socks5::serve(&session, stream)).await,
         OpeningKind::Convert => return Box::pin(convert::serve(&session, stream)).await,
+        OpeningKind::Transparent => return Box::pin(transparent::serve(&session, stream)).await,
         OpeningKind::Http => session.settings.tls.clone(),
     };
     let inside = match kind {
