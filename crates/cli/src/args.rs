@@ -497,6 +497,10 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_period, default_value = "2s")]
     pub(crate) time: Duration,
 
+    /// Compares relays instead: `forward` and `proxy` beside HAProxy and squid
+    #[arg(long)]
+    pub(crate) relays: bool,
+
     /// The result as JSON on standard output
     #[arg(long)]
     pub(crate) json: bool,

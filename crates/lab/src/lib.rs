@@ -22,6 +22,7 @@ pub mod kernel;
 pub mod netns;
 pub mod parallel;
 mod relay;
+pub mod relays;
 mod spoken;
 pub mod testbed;
 mod whole;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use manypath_lab::bench::{self, BenchError};
 use manypath_lab::boxes::{self, BoxesError};
 use manypath_lab::gauntlet::{self, GauntletError, Show};
+use manypath_lab::relays;
 use manypath_sim::scenario::Scenario;
 use manypath_sim::{Report, RunOptions, Simulation};
 
@@ -94,21 +95,40 @@ fn boxes(args: &BoxesArgs) -> Result<(), Failure> {
     }
 }
 
+fn bench_failure(error: BenchError) -> Failure {
+    let message = error.to_string();
+    match error {
+        BenchError::Network(network) => namespace_failure(&network),
+        BenchError::Accounting(source) | BenchError::Program(source) => {
+            Failure::from_io(message, source.kind())
+        }
+    }
+}
+
+fn relays(args: &BenchArgs) -> Result<(), Failure> {
+    let options = relays::Options {
+        rounds: args.rounds,
+        time: args.time,
+        program: None,
+    };
+    let report = relays::run(&options).map_err(bench_failure)?;
+    if args.json {
+        print_json(&report)
+    } else {
+        print_text(&report.table())
+    }
+}
+
 fn bench(args: &BenchArgs) -> Result<(), Failure> {
+    if args.relays {
+        return relays(args);
+    }
     let options = bench::Options {
         rounds: args.rounds,
         time: args.time,
         ..bench::Options::default()
     };
-    let report = bench::run(&options).map_err(|error| {
-        let message = error.to_string();
-        match error {
-            BenchError::Network(network) => namespace_failure(&network),
-            BenchError::Accounting(source) | BenchError::Program(source) => {
-                Failure::from_io(message, source.kind())
-            }
-        }
-    })?;
+    let report = bench::run(&options).map_err(bench_failure)?;
     if args.json {
         print_json(&report)
     } else {

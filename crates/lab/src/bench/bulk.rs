@@ -14,7 +14,7 @@ const CHUNK: usize = 256 * 1024;
 
 /// Which of the kernel's transports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Transport {
+pub(crate) enum Transport {
     Tcp,
     Mptcp,
 }
@@ -31,14 +31,14 @@ fn socket(transport: Transport, congestion: &str) -> io::Result<Socket> {
 
 /// What a receiver saw.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Received {
-    pub(super) bytes: u64,
+pub(crate) struct Received {
+    pub(crate) bytes: u64,
     /// From the first byte to the last.
-    pub(super) time: Duration,
+    pub(crate) time: Duration,
 }
 
 /// Listens in a namespace at a port of every address.
-pub(super) fn listen(
+pub(crate) fn listen(
     ns: &NetNs,
     transport: Transport,
     congestion: &str,
@@ -55,7 +55,7 @@ pub(super) fn listen(
 }
 
 /// Takes one connection and reads it to its end, giving up when nothing comes for `patience`.
-pub(super) fn receive(
+pub(crate) fn receive(
     ns: &NetNs,
     listener: TcpListener,
     patience: Duration,
@@ -106,7 +106,7 @@ pub(crate) fn accept(listener: &TcpListener, patience: Duration) -> io::Result<T
 }
 
 /// Connects and sends for a time, then closes.
-pub(super) fn send(
+pub(crate) fn send(
     ns: &NetNs,
     transport: Transport,
     congestion: &str,

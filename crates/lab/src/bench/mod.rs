@@ -3,7 +3,7 @@
 //! Two namespaces, one or two veth pairs, MTU 1500. All arms take turns inside every round, so that whatever the machine
 //! does in the meantime hits all of them alike; medians over the rounds are compared, as ratios.
 
-mod bulk;
+pub(crate) mod bulk;
 mod cpu;
 mod model;
 mod ours;
@@ -66,11 +66,11 @@ pub enum BenchError {
 }
 
 /// Congestion control of every arm.
-const CONGESTION: &str = "cubic";
+pub(crate) const CONGESTION: &str = "cubic";
 /// Where receivers listen.
 const PORT: u16 = 5001;
 /// How long one side waits for the other before a measurement counts as failed.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Measures every cell. Bounded: about `rounds * cells * (time + 1 s)`. It may replace this process, see
 /// [`netns::acquire`].
@@ -158,7 +158,7 @@ fn measure(
 }
 
 /// The kernel's client makes a subflow from every further address.
-fn endpoints(pair: &Pair) -> Result<(), NetNsError> {
+pub(crate) fn endpoints(pair: &Pair) -> Result<(), NetNsError> {
     pair.client.ip(["mptcp endpoint flush"])?;
     for (index, interface) in pair.interfaces().iter().enumerate().skip(1) {
         let address = Testbed::client_address(index);
