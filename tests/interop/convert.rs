@@ -1,4 +1,4 @@
-//! A converter (RFC 8803) on real packets: data in SYNs, each failure of a server, boxes on the way.
+//! A converter (RFC 8803) on real packets: data in SYNs, each failure of a server, boxes on the way, two paths of which one is cut.
 
 use std::future::Future;
 use std::io::{ErrorKind, Read, Write};
@@ -14,6 +14,7 @@ use manypath_proxy::endpoint::Proto;
 use manypath_proxy::serve::{ListenerSpec, OpeningKind, Policy, Server};
 use manypath_proxy::sockets::Sockets;
 use manypath_stack::stats::Counters;
+use manypath_stack::{SubflowInfo, SubflowPhase};
 use manypath_tests::net::{Net, shell};
 use manypath_tests::peer::{self, Speaks};
 use manypath_wire::convert::{self, MAX_LEN, Tlv, emit};
@@ -265,4 +266,40 @@ fn a_stock_kernel_that_sends_data_with_its_syn_is_served() {
         converter.stop().syn_held > 0,
         "the kernel's SYNs bring data"
     );
+}
+
+#[test]
+fn a_connection_through_a_converter_survives_the_loss_of_a_path() {
+    let Some(net) = Net::bridged(2) else { return };
+    // The server is on the converter's own host.
+    let server = at("10.77.2.1:5000");
+    echo(&net.kernel, server);
+    let (middle, kernel) = (net.middle.expect("switches"), Arc::new(net.kernel));
+    let paths = &["v1=10.77.1.20", "v2=10.77.2.20"];
+    let converter = Converter::start(&kernel, &format!("mptcp:{CONVERTER}"), paths);
+    net.ours.run(move || {
+        block_on(async {
+            let host = stack(&["v1=10.77.1.10", "v2=10.77.2.10"]);
+            let (opening, via) = (Connect::new(&host), Via::new(at(CONVERTER)));
+            let connect = through(&via, &opening, server, b"first");
+            let (mut stream, _) = connect.await.expect("through the converter");
+            echoes(&mut stream, b"first", b" and more").await;
+            let second = |stream: &MpStream| {
+                let info = stream.info().expect("open");
+                let up = |s: &SubflowInfo| s.phase == SubflowPhase::Established;
+                info.subflows.iter().filter(|s| up(s)).count() >= 2
+            };
+            while !second(&stream) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            shell(
+                &middle,
+                "nft 'add table bridge c; add chain bridge c f { type filter hook forward priority 0; }; add rule bridge c f iifname { k1, o1 } drop'",
+            );
+            echoes(&mut stream, b"", &[7; 100_000]).await;
+            // The switches are there until now.
+            drop(middle);
+        });
+    });
+    converter.stop();
 }
