@@ -13,7 +13,7 @@ mod error;
 pub mod forward;
 mod host;
 mod later;
-mod limits;
+pub mod limits;
 pub mod live;
 mod maybe_tls;
 pub mod observe;

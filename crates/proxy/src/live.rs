@@ -19,7 +19,7 @@ use manypath_stack::{Command, Done, Path, PathManager, StackError};
 use tokio::sync::mpsc;
 
 use crate::config::reload::Asker;
-use crate::limits::order;
+use crate::limits::{Limiter, Refused};
 
 /// A running stack, for a [control socket](manypath_control::server::Server).
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ impl Backend for Live {
                 .chain([(HOST_REPAIRS, host.repairs())])
                 .map(owned)
                 .collect(),
-            limits: order::reports(host, &|_| None),
+            limits: Limiter::default().reports(Some(host)),
         }
     }
 
@@ -79,8 +79,8 @@ impl Backend for Live {
         self.0.command(id, command)
     }
 
-    fn limit(&self, asked: &LimitOrder) -> Result<(), order::Refused> {
-        order::obey(&self.0, asked, &|_| Vec::new())
+    fn limit(&self, asked: &LimitOrder) -> Result<(), Refused> {
+        Limiter::default().obey(Some(&self.0), asked)
     }
 
     fn news(&self) -> News {
@@ -98,13 +98,15 @@ impl Backend for Live {
 pub struct Configured {
     live: Option<Live>,
     asker: Asker,
+    limiter: Limiter,
 }
 
 impl Configured {
     /// Asks through `asker` when it is asked to read its configuration anew.
     #[must_use]
-    pub fn new(stack: Option<Host>, asker: Asker) -> Self {
+    pub fn new(stack: Option<Host>, asker: Asker, limiter: Limiter) -> Self {
         Self {
+            limiter,
             live: stack.map(Live),
             asker,
         }
@@ -113,7 +115,11 @@ impl Configured {
 
 impl Backend for Configured {
     fn overview(&self) -> Overview {
-        self.live.as_ref().map(Live::overview).unwrap_or_default()
+        let host = self.live.as_ref().map(|live| &live.0);
+        Overview {
+            limits: self.limiter.reports(host),
+            ..self.live.as_ref().map(Live::overview).unwrap_or_default()
+        }
     }
 
     fn connections(&self) -> Vec<ConnReport> {
@@ -157,11 +163,9 @@ impl Backend for Configured {
         }
     }
 
-    fn limit(&self, asked: &LimitOrder) -> Result<(), order::Refused> {
-        match &self.live {
-            Some(live) => live.limit(asked),
-            None => Err(("invalid", "nothing here uses our stack".to_owned())),
-        }
+    fn limit(&self, asked: &LimitOrder) -> Result<(), Refused> {
+        let host = self.live.as_ref().map(|live| &live.0);
+        self.limiter.obey(host, asked)
     }
 
     fn reload(&self) -> Option<Reloading> {

@@ -30,7 +30,8 @@ impl MaybeTls {
         self.stream().peer_addr()
     }
 
-    fn stream(&self) -> &Stream {
+    /// The stream below.
+    pub(crate) fn stream(&self) -> &Stream {
         match self {
             Self::Plain(stream) => stream,
             Self::Tls(stream) => stream.get_ref().0.get_ref(),

@@ -557,7 +557,7 @@ mod tests {
             account: None,
         };
         let started = Instant::now();
-        let task = tokio::spawn(relay_on(Stream::Host(a), Stream::Host(b), terms));
+        let task = tokio::spawn(relay_on(Stream::from(a), Stream::from(b), terms));
         for _ in 0..3 {
             // One direction moves, and that is enough.
             tokio::time::sleep(Duration::from_secs(40)).await;
@@ -589,7 +589,7 @@ mod tests {
             account: None,
         };
         let started = Instant::now();
-        let task = tokio::spawn(relay_on(Stream::Host(a), Stream::Host(b), terms));
+        let task = tokio::spawn(relay_on(Stream::from(a), Stream::from(b), terms));
         tokio::time::sleep(Duration::from_secs(7000)).await;
         client.shutdown().await.expect("open");
         assert_eq!(server.read(&mut [0; 8]).await.expect("an end"), 0);
@@ -607,7 +607,7 @@ mod tests {
     #[tokio::test]
     async fn an_answer_after_the_end_of_the_question_arrives() {
         let ((mut client, a), (b, mut server)) = (pair().await, pair().await);
-        let task = tokio::spawn(relay(Stream::Host(a), Stream::Host(b)));
+        let task = tokio::spawn(relay(Stream::from(a), Stream::from(b)));
         client.write_all(b"question").await.expect("written");
         client.shutdown().await.expect("half-closed");
         let mut text = String::new();
@@ -631,8 +631,8 @@ mod tests {
     #[tokio::test]
     async fn a_reset_is_passed_on_as_a_reset() {
         let ((mut client, a), (b, server)) = (pair().await, pair().await);
-        let task = tokio::spawn(relay(Stream::Host(a), Stream::Host(b)));
-        Stream::Host(server).abort();
+        let task = tokio::spawn(relay(Stream::from(a), Stream::from(b)));
+        Stream::from(server).abort();
         let mut rest = Vec::new();
         let error = client
             .read_to_end(&mut rest)
@@ -647,7 +647,7 @@ mod tests {
         let ((mut client, a), (b, server)) = (pair().await, pair().await);
         // A killed process closes its descriptors and runs nothing else; these two outlive the relay's own.
         let left = [&a, &b].map(|stream| socket2::SockRef::from(stream).try_clone().expect("dup"));
-        let task = tokio::spawn(relay(Stream::Host(a), Stream::Host(b)));
+        let task = tokio::spawn(relay(Stream::from(a), Stream::from(b)));
         client.write_all(b"half").await.expect("written");
         let mut server = server;
         server.read_exact(&mut [0; 4]).await.expect("carried");
@@ -662,7 +662,7 @@ mod tests {
     #[tokio::test]
     async fn stopping_the_relay_resets_both_ends() {
         let ((mut client, a), (b, mut server)) = (pair().await, pair().await);
-        let task = tokio::spawn(relay(Stream::Host(a), Stream::Host(b)));
+        let task = tokio::spawn(relay(Stream::from(a), Stream::from(b)));
         client.write_all(b"half of it").await.expect("written");
         server.read_exact(&mut [0; 10]).await.expect("carried");
         task.abort();
@@ -680,7 +680,7 @@ mod tests {
         let (mut clients, mut tasks, mut servers) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..20 {
             let ((client, a), (b, server)) = (pair().await, pair().await);
-            tasks.push(tokio::spawn(relay(Stream::Host(a), Stream::Host(b))));
+            tasks.push(tokio::spawn(relay(Stream::from(a), Stream::from(b))));
             clients.push(client);
             servers.push(server);
         }
@@ -702,7 +702,7 @@ mod tests {
     #[tokio::test]
     async fn a_reader_that_stops_holds_back_the_writer() {
         let ((client, a), (b, mut server)) = (pair().await, pair().await);
-        let task = tokio::spawn(relay(Stream::Host(a), Stream::Host(b)));
+        let task = tokio::spawn(relay(Stream::from(a), Stream::from(b)));
         // Fill everything between the two until the kernel takes no more from the client.
         let chunk = vec![7_u8; 64 * 1024];
         let mut sent = 0_u64;

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use crate::Error;
 use crate::endpoint::{Endpoint, Proto};
 use crate::host;
+use crate::limits::Limiter;
 use crate::reach::Reach;
 use crate::stream::{Listener, Stream};
 
@@ -63,6 +64,8 @@ pub struct Sockets {
     pub via: Option<Via>,
     /// Names and addresses as the host reaches them.
     pub reach: Arc<Reach>,
+    /// The limits of what is sent.
+    pub limiter: Limiter,
 }
 
 impl Default for Sockets {
@@ -74,6 +77,7 @@ impl Default for Sockets {
             stack: None,
             via: None,
             reach: Arc::default(),
+            limiter: Limiter::default(),
         }
     }
 }
@@ -260,8 +264,8 @@ impl Sockets {
             self.reach.connect(addrs, connect)
         };
         let (mut stream, written) = match proto {
-            Proto::Tcp => (Stream::Host(host(false).await?), 0),
-            Proto::KernelMptcp => (Stream::Host(host(true).await?), 0),
+            Proto::Tcp => (Stream::from(host(false).await?), 0),
+            Proto::KernelMptcp => (Stream::from(host(true).await?), 0),
             Proto::Mptcp => {
                 let connect = Connect::new(self.stack()?);
                 let (stream, written) = match &self.via {

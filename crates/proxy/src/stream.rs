@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use manypath_io::sys::queue;
@@ -18,14 +18,37 @@ use crate::carried::{CarriedBy, PathAccount};
 use crate::endpoint::Proto;
 use crate::host;
 use crate::later::Later;
+use crate::limits::{Bridle, Paced};
 
 /// A connected stream.
 #[derive(Debug)]
 pub enum Stream {
     /// Of the host's kernel, TCP or Multipath TCP.
-    Host(TcpStream),
+    Host(HostStream),
     /// Of our stack.
     Ours(MpStream),
+}
+
+/// A stream of the host, and the pace that it keeps.
+#[derive(Debug)]
+pub struct HostStream {
+    tcp: TcpStream,
+    paced: Paced,
+}
+
+impl std::ops::Deref for HostStream {
+    type Target = TcpStream;
+
+    fn deref(&self) -> &TcpStream {
+        &self.tcp
+    }
+}
+
+impl From<TcpStream> for Stream {
+    fn from(tcp: TcpStream) -> Self {
+        let paced = Paced::default();
+        Self::Host(HostStream { tcp, paced })
+    }
 }
 
 impl Stream {
@@ -48,6 +71,14 @@ impl Stream {
         match self {
             Self::Host(stream) => stream.local_addr(),
             Self::Ours(stream) => stream.local_addr(),
+        }
+    }
+
+    /// Puts it into classes while others write to it.
+    pub(crate) fn bridle(&self) -> Bridle {
+        match self {
+            Self::Host(stream) => Bridle::Host(stream.paced.rein.clone()),
+            Self::Ours(stream) => Bridle::Ours(stream.host().clone(), stream.id()),
         }
     }
 
@@ -301,7 +332,7 @@ impl AsyncRead for Stream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Host(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Host(stream) => Pin::new(&mut stream.tcp).poll_read(cx, buf),
             Self::Ours(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
@@ -314,21 +345,26 @@ impl AsyncWrite for Stream {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Host(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Host(HostStream { tcp, paced }) => {
+                let most = ready!(paced.poll_grant(cx, buf.len()));
+                let written = ready!(Pin::new(tcp).poll_write(cx, &buf[..most]))?;
+                paced.wrote(written);
+                Poll::Ready(Ok(written))
+            }
             Self::Ours(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Host(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Host(stream) => Pin::new(&mut stream.tcp).poll_flush(cx),
             Self::Ours(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Host(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Host(stream) => Pin::new(&mut stream.tcp).poll_shutdown(cx),
             Self::Ours(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
@@ -359,7 +395,7 @@ impl Listener {
         match self {
             Self::Host(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                Ok((Stream::Host(stream), peer))
+                Ok((Stream::from(stream), peer))
             }
             Self::Ours { paths, local: None } => {
                 let (stream, peer) = paths.accept().await?;
@@ -370,7 +406,7 @@ impl Listener {
                 local: Some(local),
             } => tokio::select! {
                 accepted = paths.accept() => accepted.map(|(s, peer)| (Stream::Ours(s), peer)),
-                accepted = local.accept() => accepted.map(|(s, peer)| (Stream::Host(s), peer)),
+                accepted = local.accept() => accepted.map(|(s, peer)| (Stream::from(s), peer)),
             },
             Self::Later(later) => {
                 *self = later.open().await?;

@@ -152,7 +152,7 @@ async fn a_reset_passes_through_two_forwarders() {
     let (target, mut client) = chain().await;
     client.write_all(b"x").await.expect("written");
     let (stream, _) = target.accept().await.expect("carried to us");
-    manypath_proxy::stream::Stream::Host(stream).abort();
+    manypath_proxy::stream::Stream::from(stream).abort();
     let error = client
         .read_to_end(&mut Vec::new())
         .await

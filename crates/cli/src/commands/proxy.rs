@@ -64,6 +64,7 @@ fn configuration(args: &ProxyArgs) -> Result<Checked, Failure> {
         config,
         listeners: places,
         rules: Vec::new(),
+        paths: Vec::new(),
     };
     check(draft).map_err(|faults| {
         let told: Vec<String> = faults.into_iter().map(|fault| fault.message).collect();
@@ -139,11 +140,14 @@ async fn serve_until_signalled(
         Some(file) => format!("proxy by {}", file.display()),
         None => "proxy".to_owned(),
     };
-    let control = Server::start(title, Configured::new(sockets.stack.clone(), asker))
-        .inspect_err(|error| {
-            tracing::warn!(%error, "`manypath status` and `manypath reload` will not see this process");
-        })
-        .ok();
+    let control = Server::start(
+        title,
+        Configured::new(sockets.stack.clone(), asker, sockets.limiter.clone()),
+    )
+    .inspect_err(|error| {
+        tracing::warn!(%error, "`manypath status` and `manypath reload` will not see this process");
+    })
+    .ok();
     let opened = crate::commands::Opened::new(sockets, control);
     let (readable, writable) = folders(args.config.as_ref(), &checked);
     confinement.enter_with(&opened, &readable, writable)?;

@@ -67,6 +67,7 @@ pub fn check(draft: Draft) -> Result<Checked, Vec<Fault>> {
         config,
         listeners,
         rules,
+        paths,
     } = draft;
     if config.listeners.is_empty() {
         faults.push(at((0, 0), "there is no [[listen]]: nobody could come"));
@@ -114,6 +115,8 @@ pub fn check(draft: Draft) -> Result<Checked, Vec<Fault>> {
             "this host trusts no authority, so that https:// targets are not reached: install its certificates (ca-certificates), or name some by `ca` of [https]".to_owned(),
         );
     }
+    faults.extend(faults_of_paths(&config, &paths));
+    warnings.extend(warnings_of_classes(&config));
     match faults.is_empty() {
         true => Ok(Checked {
             config,
@@ -238,11 +241,7 @@ fn faults_of_rules(config: &Config, places: &[(usize, usize)]) -> Vec<Fault> {
 fn warnings_of_rules(config: &Config, users: &HashMap<PathBuf, Arc<Users>>) -> Vec<String> {
     let mut told = Vec::new();
     let rules = &config.rules;
-    let is_for_all = |rule: &Rule| {
-        let any_client = rule.client.is_empty() && rule.user.is_empty();
-        any_client && rule.to.is_empty() && rule.port.is_empty()
-    };
-    let last = rules.iter().position(is_for_all);
+    let last = rules.iter().position(Rule::is_for_all);
     if let Some(last) = last.filter(|last| last + 1 < rules.len()) {
         let message = format!(
             "rule {} is for everything: no later rule is ever asked",
@@ -260,6 +259,46 @@ fn warnings_of_rules(config: &Config, users: &HashMap<PathBuf, Arc<Users>>) -> V
         for name in rule.user.iter().filter(|name| !is_known(name)) {
             told.push(format!("rule {}: no users file has a user '{name}'", i + 1));
         }
+    }
+    told
+}
+
+/// Limits of paths hold where our stack sends.
+fn faults_of_paths(config: &Config, places: &[(usize, usize)]) -> Vec<Fault> {
+    let ours = kinds(config).contains(&Proto::Mptcp);
+    let all = places.iter().filter(|_| !ours);
+    all.map(|place| {
+        at(*place, "a path has limits where our stack sends alone, and everything here is TCP or Multipath TCP of the host: say mptcp in `on` or `outside`, or limit a [[class]]")
+    })
+    .collect()
+}
+
+fn warnings_of_classes(config: &Config) -> Vec<String> {
+    let (mut told, classes) = (Vec::new(), &config.classes);
+    for (i, class) in classes.iter().enumerate() {
+        let mut before = classes[..i].iter();
+        let covers = |other: &&crate::limits::ClassSpec| {
+            let (theirs, ours) = (&other.matches, &class.matches);
+            theirs.is_for_all() || theirs == ours
+        };
+        if let Some(other) = before.find(covers) {
+            told.push(format!(
+                "class {} is never asked: {} matches all that it matches, and the first that matches counts",
+                class.name, other.name
+            ));
+        }
+    }
+    let ours = |proto: Proto| proto == Proto::Mptcp;
+    let inside: Vec<bool> = config
+        .listeners
+        .iter()
+        .map(|l| ours(l.spec.on.proto))
+        .collect();
+    if !classes.is_empty() && inside.contains(&true) && inside.contains(&false) {
+        told.push(
+            "classes: clients over our stack and over the host's TCP have the rate of `down` each"
+                .to_owned(),
+        );
     }
     told
 }

@@ -8,7 +8,7 @@ use toml::de::DeTable;
 use super::fault::{Fault, place};
 use super::outward::{resolver_of, roots_of};
 use super::table::{At, Notes, Table};
-use super::{Config, Limits, Listen, Log, MetricsAt};
+use super::{Config, Limits, Listen, Log, MetricsAt, limited};
 use crate::endpoint::{Endpoint, Proto};
 use crate::serve::{ForwardedHeader, ListenerSpec, OpeningKind, ProxyVersion, TlsFiles};
 use crate::target::rules::{Network, Pattern, Rule, Then};
@@ -29,6 +29,8 @@ pub struct Draft {
     pub listeners: Vec<(usize, usize)>,
     /// Where each rule begins.
     pub rules: Vec<(usize, usize)>,
+    /// Where each path begins.
+    pub paths: Vec<(usize, usize)>,
 }
 
 /// Reads the text of a file.
@@ -42,7 +44,7 @@ pub fn read_text(text: &str) -> Result<Draft, Vec<Fault>> {
         return Err(errors.iter().map(|error| syntax(text, error)).collect());
     }
     let notes = Notes::default();
-    let (config, listeners, rules) = document_of(Table::document(&notes, &document));
+    let (config, listeners, rules, paths) = document_of(Table::document(&notes, &document));
     let faults = notes.into_faults(text);
     if !faults.is_empty() {
         return Err(faults);
@@ -52,6 +54,7 @@ pub fn read_text(text: &str) -> Result<Draft, Vec<Fault>> {
         config,
         listeners: places(listeners),
         rules: places(rules),
+        paths: places(paths),
     })
 }
 
@@ -67,7 +70,7 @@ fn syntax(text: &str, error: &toml::de::Error) -> Fault {
 
 type Places = Vec<usize>;
 
-fn document_of(document: Table<'_>) -> (Config, Places, Places) {
+fn document_of(document: Table<'_>) -> (Config, Places, Places, Places) {
     let limits = document.table("limits").map(limits_of).unwrap_or_default();
     let (mut listeners, mut listener_places) = (Vec::<Listen>::new(), Vec::new());
     for table in document.tables("listen") {
@@ -98,6 +101,8 @@ fn document_of(document: Table<'_>) -> (Config, Places, Places) {
             rule_places.push(at);
         }
     }
+    let (paths, path_places) = limited::paths_of(&document).into_iter().unzip();
+    let classes = limited::classes_of(&document).into_iter();
     let config = Config {
         listeners,
         rules,
@@ -107,11 +112,13 @@ fn document_of(document: Table<'_>) -> (Config, Places, Places) {
             .map(resolver_of)
             .unwrap_or_default(),
         roots: document.table("https").map(roots_of).unwrap_or_default(),
+        paths,
+        classes: classes.map(|(class, _)| class).collect(),
         metrics: document.table("metrics").and_then(metrics_of),
         log: document.table("log").map(log_of).unwrap_or_default(),
     };
     document.end();
-    (config, listener_places, rule_places)
+    (config, listener_places, rule_places, path_places)
 }
 
 /// An endpoint; without a kind it is the host's TCP.
@@ -257,7 +264,7 @@ fn opening_of(table: &Table<'_>) -> Option<At<Kind>> {
 }
 
 /// A name that stands in logs and in labels of metrics.
-fn read_name(text: &str) -> Result<String, String> {
+pub(super) fn read_name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\');
     match (1..=64).contains(&text.len()) && text.chars().all(fits) {
         true => Ok(text.to_owned()),
@@ -311,36 +318,54 @@ fn read_forwarded(text: &str) -> Result<ForwardedHeader, String> {
     }
 }
 
-fn rule_of(table: Table<'_>) -> Option<Rule> {
-    let rule = (
-        table.list(
-            "client",
-            "a network as \"192.0.2.0/24\"",
-            str::parse::<Network>,
-        ),
-        table.list("user", "the name of a user", |name| {
+/// What a rule is for: an empty list means any.
+#[derive(Default)]
+pub(super) struct RuleParts {
+    client: Vec<Network>,
+    user: Vec<String>,
+    to: Vec<Pattern>,
+    port: Vec<RangeInclusive<u16>>,
+}
+
+impl RuleParts {
+    pub(super) fn into_rule(self, then: Then) -> Rule {
+        let Self {
+            client,
+            user,
+            to,
+            port,
+        } = self;
+        Rule {
+            client,
+            user,
+            to,
+            port,
+            then,
+        }
+    }
+}
+
+pub(super) fn rule_parts(table: &Table<'_>) -> RuleParts {
+    const CLIENT: &str = "a network as \"192.0.2.0/24\"";
+    const TO: &str = "a name as \"*.example.net\" or a network";
+    RuleParts {
+        client: table.list("client", CLIENT, str::parse::<Network>),
+        user: table.list("user", "the name of a user", |name| {
             Ok::<_, String>(name.to_owned())
         }),
-        table.list(
-            "to",
-            "a name as \"*.example.net\" or a network",
-            str::parse::<Pattern>,
-        ),
-        table.ports("port"),
-    );
+        to: table.list("to", TO, str::parse::<Pattern>),
+        port: table.ports("port"),
+    }
+}
+
+fn rule_of(table: Table<'_>) -> Option<Rule> {
+    let parts = rule_parts(&table);
     let then = table.needed(
         "then",
         table.read("then", "allow or deny", str::parse::<Then>),
     );
     table.end();
-    let (client, user, to, port) = rule;
-    Some(Rule {
-        client,
-        user,
-        to,
-        port,
-        then: then?.value,
-    })
+    Some(parts.into_rule(then?.value))
 }
 
 fn limits_of(table: Table<'_>) -> Limits {

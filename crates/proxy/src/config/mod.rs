@@ -6,6 +6,7 @@
 pub mod check;
 pub mod fault;
 mod file;
+mod limited;
 mod outward;
 pub mod reload;
 pub mod shown;
@@ -22,6 +23,7 @@ use serde::Serialize;
 pub use fault::{Fault, Faults};
 pub use file::{Draft, read_on, read_text};
 
+use crate::limits::{ClassSpec, PathLimit};
 use crate::serve::{Bounds, ListenerSpec};
 use crate::target::rules::Rule;
 use crate::target::tls::Roots;
@@ -39,6 +41,10 @@ pub struct Config {
     pub roots: Roots,
     /// Name servers that are asked in place of those of the host, if any.
     pub name_servers: Vec<SocketAddr>,
+    /// Limits of paths, in the order of their names.
+    pub paths: Vec<PathLimit>,
+    /// Classes of connections, in the order of the file.
+    pub classes: Vec<ClassSpec>,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<MetricsAt>,
     /// The access log.

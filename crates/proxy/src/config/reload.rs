@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use manypath_io::Host;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
@@ -13,6 +14,7 @@ use super::MetricsAt;
 use super::check::{self, Checked, kinds};
 use crate::Error;
 use crate::endpoint::Proto;
+use crate::limits::{Classes, Limiter};
 use crate::observe::metrics::Metrics;
 use crate::observe::sink::Sink;
 use crate::observe::{self, Observatory};
@@ -70,7 +72,29 @@ pub struct Service {
     observatory: Arc<Observatory>,
     metrics: Option<observe::serve::Server>,
     ready: Arc<AtomicBool>,
-    has_stack: bool,
+    stack: Option<Host>,
+    limiter: Limiter,
+    /// Gives interfaces that come their limits.
+    _follows: Option<AbortOnDrop>,
+}
+
+/// A task that ends with this.
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Gives interfaces that come their limits, as long as the stack is there.
+fn follow(limiter: Limiter, stack: Host) -> AbortOnDrop {
+    let mut changes = stack.host_changes();
+    AbortOnDrop(tokio::spawn(async move {
+        while changes.changed().await.is_ok() {
+            limiter.follow(&stack);
+        }
+    }))
 }
 
 impl Service {
@@ -91,9 +115,14 @@ impl Service {
             Some(at) => Some(show(at, &metrics, &ready).await?),
             None => None,
         };
-        let policy = Arc::new(policy_of(&checked));
+        let (limiter, stack) = (sockets.limiter.clone(), sockets.stack.clone());
+        let classes = limiter.apply(stack.as_ref(), &checked.config.classes);
+        if let Some(stack) = &stack {
+            limiter.apply_paths(stack, &checked.config.paths);
+        }
+        let follows = stack.clone().map(|stack| follow(limiter.clone(), stack));
+        let policy = Arc::new(policy_of(&checked, classes));
         let observer: Arc<dyn Observer> = Arc::clone(&observatory) as _;
-        let has_stack = sockets.stack.is_some();
         sockets.use_name_servers(&checked.config.name_servers);
         let mut server = Server::new(sockets.clone(), observer, Arc::clone(&policy));
         server.set_trust(checked.trust.clone());
@@ -108,7 +137,9 @@ impl Service {
             observatory,
             metrics: shown,
             ready,
-            has_stack,
+            stack,
+            limiter,
+            _follows: follows,
         })
     }
 
@@ -155,7 +186,7 @@ impl Service {
             return self.reopen_log().await;
         };
         let new = read_file(&file).await?;
-        if kinds(&new.config).contains(&Proto::Mptcp) && !self.has_stack {
+        if kinds(&new.config).contains(&Proto::Mptcp) && self.stack.is_none() {
             return Err("our stack is set up at the start alone, and nothing was mptcp then: restart to have it".to_owned());
         }
         let log = &new.config.log;
@@ -172,9 +203,14 @@ impl Service {
             }
             Some(_) | None => None,
         };
-        let policy = Arc::new(policy_of(&new));
+        // Limits that are in force already when something else fails are put back.
+        let classes = self.limit(&new);
+        let policy = Arc::new(policy_of(&new, classes));
         let applied = self.server.apply(specs_of(&new), policy).await;
-        applied.map_err(|e| e.to_string())?;
+        if let Err(error) = applied {
+            self.limit(&self.in_force);
+            return Err(error.to_string());
+        }
         // From here on nothing can fail.
         self.server.set_trust(new.trust.clone());
         self.server.set_most(new.config.limits.total);
@@ -196,6 +232,15 @@ impl Service {
         }
         self.in_force = new;
         Ok(())
+    }
+
+    /// Puts the limits of a configuration in force.
+    fn limit(&self, checked: &Checked) -> Classes {
+        let stack = self.stack.as_ref();
+        if let Some(stack) = stack {
+            self.limiter.apply_paths(stack, &checked.config.paths);
+        }
+        self.limiter.apply(stack, &checked.config.classes)
     }
 
     async fn reopen_log(&self) -> Result<(), String> {
@@ -237,7 +282,7 @@ fn specs_of(checked: &Checked) -> Vec<ListenerSpec> {
     listeners.map(|listen| listen.spec.clone()).collect()
 }
 
-fn policy_of(checked: &Checked) -> Policy {
+fn policy_of(checked: &Checked, classes: Classes) -> Policy {
     let listeners = checked.config.listeners.iter();
     let users: HashMap<_, _> = listeners
         .filter_map(|listen| {
@@ -245,7 +290,7 @@ fn policy_of(checked: &Checked) -> Policy {
             Some((Arc::clone(&listen.spec.name), users))
         })
         .collect();
-    Policy::new(checked.config.rules.clone(), users)
+    Policy::new(checked.config.rules.clone(), users).with_classes(classes)
 }
 
 fn open_log(checked: &Checked) -> Result<Option<Sink>, Error> {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use manypath_io::path::rate;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -38,6 +39,8 @@ pub fn as_json(checked: &Checked) -> Value {
         },
         "resolver": { "servers": config.name_servers },
         "https": { "ca": authorities(&config.roots) },
+        "path": config.paths,
+        "class": config.classes,
         "metrics": config.metrics.as_ref().map(|on| json!({ "on": on.to_string() })),
         "log": { "access": config.log.access.to_string(), "format": config.log.format },
         "warnings": checked.warnings,
@@ -120,6 +123,7 @@ pub fn as_text(checked: &Checked) -> String {
         listener_text(&mut text, listen);
     }
     rules_text(&mut text, config);
+    limits_text(&mut text, config);
     let bounds = &config.limits.bounds;
     let or_off = |time: Option<_>| time.map_or_else(|| "off".to_owned(), span);
     let limits = [
@@ -193,6 +197,31 @@ fn listener_text(text: &mut String, listen: &Listen) {
         parts.push(format!("adds {}", forwarded(spec.forwarded)));
     }
     let _ = writeln!(text, "listen    {}: {}", spec.name, parts.join(", "));
+}
+
+/// What may be sent.
+fn limits_text(text: &mut String, config: &Config) {
+    let rate = |rate: Option<u64>| rate.map_or_else(|| "any".to_owned(), rate::text);
+    for path in &config.paths {
+        let burst = path.burst.map_or_else(|| "20 ms".to_owned(), exact_bytes);
+        let _ = writeln!(
+            text,
+            "path      {}: {}, up {}, at most {burst} at once",
+            path.name,
+            path.interface,
+            rate(Some(path.up))
+        );
+    }
+    for class in &config.classes {
+        let (up, down) = (rate(class.up), rate(class.down));
+        let matches = class.matches.to_string();
+        let matches = matches.trim_start_matches("allow").trim_start();
+        let _ = writeln!(
+            text,
+            "class     {}: {matches}, up {up}, down {down}",
+            class.name
+        );
+    }
 }
 
 fn rules_text(text: &mut String, config: &Config) {

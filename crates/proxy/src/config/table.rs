@@ -273,6 +273,35 @@ impl<'d> Table<'d> {
         Some(Self::new(self.notes, name, value.span().start, entries))
     }
 
+    /// Whether the value of a key is a table.
+    pub(super) fn is_table(&self, key: &str) -> bool {
+        let value = self.entries.get(key);
+        value.is_some_and(|value| matches!(value.get_ref(), DeValue::Table(_)))
+    }
+
+    /// The tables `[key.NAME]`, in the order of their names.
+    pub(super) fn named_tables(&self, key: &'static str) -> Vec<(String, Self)> {
+        let Some(value) = self.value(key) else {
+            return Vec::new();
+        };
+        let wanted = format!("tables: write [{key}.NAME]");
+        let DeValue::Table(named) = value.get_ref() else {
+            self.not_a(key, value, &wanted);
+            return Vec::new();
+        };
+        let read = |(name, value): (&'d Spanned<_>, &'d Value<'d>)| {
+            let name: &std::borrow::Cow<'_, str> = name.get_ref();
+            let DeValue::Table(entries) = value.get_ref() else {
+                self.not_a(&format!("{key}.{name}"), value, &wanted);
+                return None;
+            };
+            let told = format!("[{key}.{name}]");
+            let table = Self::new(self.notes, told, value.span().start, entries);
+            Some((name.clone().into_owned(), table))
+        };
+        named.iter().filter_map(read).collect()
+    }
+
     /// The tables `[[key]]`.
     pub(super) fn tables(&self, key: &'static str) -> Vec<Self> {
         let Some(value) = self.value(key) else {

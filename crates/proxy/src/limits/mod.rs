@@ -1,3 +1,14 @@
 //! Limits of what is sent: by path, by class of connections and by connection.
+//!
+//! Where streams are of our stack its token buckets hold them, for each packet; where they are the host's, what is written waits for its time.
 
-pub(crate) mod order;
+mod class;
+mod order;
+mod pace;
+mod path;
+
+pub(crate) use class::Bridle;
+pub use class::{ClassSpec, Classes, Limiter};
+pub(crate) use order::Refused;
+pub(crate) use pace::Paced;
+pub use path::PathLimit;

@@ -12,63 +12,43 @@ pub(crate) const MTU: u16 = 1500;
 /// Why an order was not carried out: a code of the protocol, and words.
 pub(crate) type Refused = (&'static str, String);
 
-/// Sets, changes or removes a limit; `classes` are those of a name.
-pub(crate) fn obey(
-    host: &Host,
-    order: &LimitOrder,
-    classes: &dyn Fn(&str) -> Vec<ClassId>,
-) -> Result<(), Refused> {
-    for what in named(host, order, classes)? {
-        let limit = order.bits_per_second.map(|bits| {
-            let usual = RateLimit::new(bits, MTU);
-            RateLimit {
-                burst: order.burst.unwrap_or(usual.burst),
-                ..usual
-            }
-        });
-        host.limit(what, limit).map_err(|_| missing(order))?;
+/// A limit with the usual burst, or another.
+pub(super) fn limit(bits_per_sec: u64, burst: Option<u64>, mtu: u16) -> RateLimit {
+    let usual = RateLimit::new(bits_per_sec, mtu);
+    RateLimit {
+        burst: burst.unwrap_or(usual.burst),
+        ..usual
     }
-    Ok(())
+}
+
+/// Sets, changes or removes a limit of a path or of a connection.
+pub(crate) fn obey(host: &Host, order: &LimitOrder) -> Result<(), Refused> {
+    let what = named(host, order).ok_or_else(|| missing(order))?;
+    let bits = order.bits_per_second;
+    let limit = bits.map(|bits| limit(bits, order.burst, MTU));
+    host.limit(what, limit).map_err(|_| missing(order))
 }
 
 /// What an order is about.
-fn named(
-    host: &Host,
-    order: &LimitOrder,
-    classes: &dyn Fn(&str) -> Vec<ClassId>,
-) -> Result<Vec<Limited>, Refused> {
-    let found: Vec<Limited> = match order.of {
+fn named(host: &Host, order: &LimitOrder) -> Option<Limited> {
+    match order.of {
         LimitOf::Path => {
-            let known = ifaces(host).into_iter();
-            let mut known = known.filter(|(_, name)| *name == order.name);
-            known
-                .next()
-                .map(|(iface, _)| Limited::Path(iface))
-                .into_iter()
-                .collect()
+            let mut known = ifaces(host).into_iter();
+            let found = known.find(|(_, name)| *name == order.name);
+            found.map(|(iface, _)| Limited::Path(iface))
         }
-        LimitOf::Class => classes(&order.name)
-            .into_iter()
-            .map(Limited::Class)
-            .collect(),
-        LimitOf::Connection => {
-            let id = order.name.parse::<ConnId>().ok();
-            id.map(Limited::Connection).into_iter().collect()
-        }
-    };
-    match found.is_empty() {
-        true => Err(missing(order)),
-        false => Ok(found),
+        LimitOf::Connection => order.name.parse::<ConnId>().ok().map(Limited::Connection),
+        LimitOf::Class => None,
     }
 }
 
-fn missing(order: &LimitOrder) -> Refused {
+pub(super) fn missing(order: &LimitOrder) -> Refused {
     let (of, name) = (order.of.name(), &order.name);
     ("not_found", format!("there is no {of} {name}"))
 }
 
 /// The interfaces that have paths, be they without a link at present.
-fn ifaces(host: &Host) -> Vec<(IfaceId, String)> {
+pub(super) fn ifaces(host: &Host) -> Vec<(IfaceId, String)> {
     let stalled = host.stalled().into_iter().map(|(path, _)| path);
     let paths = host.paths().into_iter().chain(stalled);
     let named = paths.filter_map(|path| Some((path.iface, host.iface_name(path.iface)?)));

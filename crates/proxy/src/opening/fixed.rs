@@ -77,7 +77,7 @@ pub(crate) async fn serve(
             return Outcome::Unreachable;
         }
     };
-    session.connected(&request, started.elapsed());
+    session.connected(&request, &far, started.elapsed());
     let reached = far.peer_addr().ok();
     let early = (early.len() - header) as u64;
     let pair = (stream, far);

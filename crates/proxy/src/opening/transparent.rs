@@ -48,7 +48,7 @@ pub(crate) async fn serve(session: &Session, stream: Buffered<Stream>) -> Outcom
     };
     // A stream that is broken already says so at the first read.
     let _ = server.set_nodelay(true);
-    session.connected(&request, started.elapsed());
+    session.connected(&request, &server, started.elapsed());
     let reached = server.peer_addr().ok();
     let pair = (stream, server);
     session.tunnel(request, pair, reached, 0, started).await

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::limits::Classes;
 use crate::request::{Client, Request, Target, Way};
 use crate::target::guard::Special;
 use crate::target::rules::{self, Question, Rule, decide};
@@ -37,13 +38,25 @@ pub struct Policy {
     rules: Vec<Rule>,
     /// Of the listeners that ask who a client is, by their names.
     users: HashMap<Arc<str>, Arc<Users>>,
+    /// What may be sent.
+    pub(crate) classes: Classes,
 }
 
 impl Policy {
     /// A policy of these rules, the first that matches decides, and of the users of the listeners that ask for them.
     #[must_use]
     pub fn new(rules: Vec<Rule>, users: HashMap<Arc<str>, Arc<Users>>) -> Self {
-        Self { rules, users }
+        Self {
+            rules,
+            users,
+            classes: Classes::default(),
+        }
+    }
+
+    /// And of these classes.
+    #[must_use]
+    pub fn with_classes(self, classes: Classes) -> Self {
+        Self { classes, ..self }
     }
 
     /// Allows every target, addresses of this host and all ports of CONNECT too: for listeners that only trusted programs reach.
@@ -118,7 +131,7 @@ impl Policy {
     }
 }
 
-fn question(request: &Request, address: Option<IpAddr>) -> Question<'_> {
+pub(crate) fn question(request: &Request, address: Option<IpAddr>) -> Question<'_> {
     let name = match &request.target {
         Target::Address(_) => None,
         Target::Name { host, .. } => Some(host.as_ref()),

@@ -11,11 +11,13 @@ use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
 use crate::buffered::Buffered;
+use crate::limits::Bridle;
 use crate::maybe_tls::MaybeTls;
 use crate::opening::{convert, fixed, http, proxy_protocol, socks5, transparent};
 use crate::relay::{Account, Terms, carry};
-use crate::request::{Client, Request};
+use crate::request::{Client, Request, Target};
 use crate::seldom::Others;
+use crate::serve::policy::question;
 use crate::serve::row::{Row, Settings};
 use crate::serve::totals::Outcome;
 use crate::serve::{Bounds, Ended, Failure, How, ListenerSpec, OpeningKind, Policy, Refusal};
@@ -32,6 +34,8 @@ pub(crate) struct Session {
     pub(crate) local: Option<SocketAddr>,
     /// The addresses of the connection itself.
     pub(crate) socket: (SocketAddr, Option<SocketAddr>),
+    /// Puts the client's stream into classes.
+    inside: Bridle,
 }
 
 impl Session {
@@ -48,6 +52,7 @@ impl Session {
             client: peer,
             local,
             socket: (peer, local),
+            inside: stream.bridle(),
         }
     }
 
@@ -108,10 +113,23 @@ impl Session {
         Outcome::Refused
     }
 
-    pub(crate) fn connected(&self, request: &Request, after: Duration) {
+    /// Reports a target that was reached, and limits what is sent as the request's class has it.
+    pub(crate) fn connected(&self, request: &Request, outside: &Stream, after: Duration) {
+        self.limit(request, &outside.bridle());
         debug!(peer = %self.client, to = %request.target, "carrying");
         let observer = &self.row.shared.observer;
         observer.connected(&self.spec().name, request, after);
+    }
+
+    /// Limits what is sent for a request as its class has it.
+    pub(crate) fn limit(&self, request: &Request, outside: &Bridle) {
+        let policy = self.row.shared.policy();
+        let address = match &request.target {
+            Target::Address(addr) => Some(addr.ip()),
+            Target::Name { .. } => None,
+        };
+        let asked = question(request, address);
+        policy.classes.sort(&asked, &self.inside, outside);
     }
 
     pub(crate) fn ended(&self, ended: &Ended) {

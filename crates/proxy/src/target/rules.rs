@@ -298,6 +298,18 @@ enum Match {
 }
 
 impl Rule {
+    /// Whether it is for something, as far as that is known.
+    pub(crate) fn is_for(&self, asked: &Question<'_>) -> bool {
+        matches!(self.matches(asked), Match::Yes | Match::Named)
+    }
+
+    /// Whether it is for everything.
+    #[must_use]
+    pub fn is_for_all(&self) -> bool {
+        let any_client = self.client.is_empty() && self.user.is_empty();
+        any_client && self.to.is_empty() && self.port.is_empty()
+    }
+
     fn matches(&self, asked: &Question<'_>) -> Match {
         let client = self.client.is_empty()
             || self

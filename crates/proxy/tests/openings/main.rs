@@ -6,6 +6,7 @@ mod curl;
 mod http;
 mod https;
 mod judged;
+mod limits;
 mod proxy_protocol;
 mod reload;
 mod smuggling;

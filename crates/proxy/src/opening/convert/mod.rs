@@ -295,7 +295,7 @@ impl Connecting<'_> {
         stream.consume(ahead);
         // A stream that is broken already says so at the first read.
         let _ = server.set_nodelay(true);
-        session.connected(&request, self.started.elapsed());
+        session.connected(&request, &server, self.started.elapsed());
         let answer = self.success(&server);
         if stream.write_all(&answer).await.is_err() {
             server.abort();

@@ -371,7 +371,7 @@ impl Conn<'_> {
         };
         // A stream that is broken already says so at the first read.
         let _ = server.set_nodelay(true);
-        session.connected(&request, started.elapsed());
+        session.connected(&request, &server, started.elapsed());
         let write = &mut self.client.write;
         const GRANTED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
         if said(write, GRANTED, session.bounds().header_time)
@@ -480,7 +480,7 @@ impl Conn<'_> {
                 None => {
                     match reach_by(shared, &asked, session.spec().outside, tls.as_ref()).await {
                         Ok(stream) => {
-                            session.connected(&asked, started.elapsed());
+                            session.connected(&asked, stream.stream(), started.elapsed());
                             (Server::new(&asked, tls, stream), false)
                         }
                         Err(why) => {

@@ -231,7 +231,7 @@ async fn connect(
     };
     // A stream that is broken already says so at the first read.
     let _ = server.set_nodelay(true);
-    session.connected(&request, started.elapsed());
+    session.connected(&request, &server, started.elapsed());
     let bound: Option<SocketAddr> = server.local_addr().ok();
     let reply = wire::reply(Reply::Succeeded, bound);
     if stream.write_all(&reply).await.is_err() {

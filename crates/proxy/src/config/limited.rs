@@ -1,0 +1,228 @@
+//! `[path.NAME]` and `[[class]]`: what may be sent, by path and by class of connections.
+
+use manypath_io::path::rate;
+
+use super::file::rule_parts;
+use super::table::Table;
+use crate::limits::{ClassSpec, PathLimit};
+use crate::target::rules::Then;
+
+/// Bursts that may leave at once: one byte to 1 GB.
+const BURSTS: std::ops::RangeInclusive<u64> = 1..=1 << 30;
+
+const RATE: &str = "a rate as \"5mbit\"";
+
+/// A rate with its unit: 1 bit a second to 2^64 - 1.
+fn read_rate(text: &str) -> Result<u64, String> {
+    rate::parse(text).ok_or_else(|| {
+        format!(
+            "'{text}' is no rate: write a number with its unit, as 5mbit, 800kbit, 1.5gbit or 1bit, which is the least"
+        )
+    })
+}
+
+/// Both directions, where the file tells them apart or not.
+struct Rates {
+    up: Option<u64>,
+    down: Option<u64>,
+    burst: Option<u64>,
+    down_at: Option<usize>,
+}
+
+fn rates_of(table: &Table<'_>) -> Option<Rates> {
+    if !table.is_table("rate") {
+        let rate = table.needed("rate", table.read("rate", RATE, read_rate))?;
+        return Some(Rates {
+            up: Some(rate.value),
+            down: Some(rate.value),
+            burst: None,
+            down_at: None,
+        });
+    }
+    let rates = table.table("rate")?;
+    let (up, down) = (
+        rates.read("up", RATE, read_rate),
+        rates.read("down", RATE, read_rate),
+    );
+    let burst = rates.amount("burst", BURSTS);
+    let nothing = rates.place_of("up").is_none() && rates.place_of("down").is_none();
+    if nothing {
+        rates.wrong(rates.at, "`rate` says neither `up` nor `down`");
+    }
+    rates.end();
+    Some(Rates {
+        up: up.map(|up| up.value),
+        down_at: down.as_ref().map(|down| down.at),
+        down: down.map(|down| down.value),
+        burst,
+    })
+}
+
+/// The tables `[path.NAME]`, and where each begins.
+pub(super) fn paths_of(document: &Table<'_>) -> Vec<(PathLimit, usize)> {
+    let named = document.named_tables("path");
+    let mut paths: Vec<(PathLimit, usize)> = Vec::new();
+    for (name, table) in named {
+        let at = table.at;
+        let Some(path) = path_of(name, table) else {
+            continue;
+        };
+        if let Some((other, _)) = paths.iter().find(|(p, _)| p.interface == path.interface) {
+            let message = format!("[path.{}] is for {} already", other.name, path.interface);
+            document.wrong(at, message);
+        }
+        paths.push((path, at));
+    }
+    paths
+}
+
+fn path_of(name: String, table: Table<'_>) -> Option<PathLimit> {
+    let interface = table.needed(
+        "interface",
+        table.read("interface", "the name of an interface", read_interface),
+    );
+    let rates = rates_of(&table);
+    if let Some(at) = rates.as_ref().and_then(|rates| rates.down_at) {
+        table.wrong(
+            at,
+            "`down`: what peers send by a path is not ours to limit; `up` is what leaves, and a [[class]] limits what comes from targets",
+        );
+    }
+    table.end();
+    let rates = rates?;
+    Some(PathLimit {
+        name,
+        interface: interface?.value,
+        up: rates.up?,
+        burst: rates.burst,
+    })
+}
+
+fn read_interface(text: &str) -> Result<String, String> {
+    // As the kernel has it: IFNAMSIZ less the end.
+    let fits = (1..=15).contains(&text.len()) && !text.contains(['/', ' ', ':']);
+    match fits {
+        true => Ok(text.to_owned()),
+        false => Err(format!("'{text}' is no name of an interface")),
+    }
+}
+
+/// The tables `[[class]]`, and where each begins.
+pub(super) fn classes_of(document: &Table<'_>) -> Vec<(ClassSpec, usize)> {
+    let mut classes: Vec<(ClassSpec, usize)> = Vec::new();
+    for (number, table) in (1..).zip(document.tables("class")) {
+        let at = table.at;
+        let Some(class) = class_of(number, table) else {
+            continue;
+        };
+        if classes.iter().any(|(other, _)| other.name == class.name) {
+            document.wrong(at, format!("two classes are called {}", class.name));
+        }
+        classes.push((class, at));
+    }
+    classes
+}
+
+fn class_of(number: usize, table: Table<'_>) -> Option<ClassSpec> {
+    let name = table.read("name", "a name", super::file::read_name);
+    let parts = match table.table("match") {
+        Some(matches) => {
+            let parts = rule_parts(&matches);
+            matches.end();
+            parts
+        }
+        None => super::file::RuleParts::default(),
+    };
+    let rates = rates_of(&table);
+    if let (Some(at), Some(_)) = (table.place_of("rate"), rates.as_ref().and_then(|r| r.burst)) {
+        table.wrong(at, "`burst` is for [path.NAME]: that of a class is 20 ms");
+    }
+    table.end();
+    let rates = rates?;
+    Some(ClassSpec {
+        name: name.map_or_else(|| format!("class{number}"), |name| name.value),
+        matches: parts.into_rule(Then::Allow),
+        up: rates.up,
+        down: rates.down,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read_text;
+
+    /// What is told of a file with a listener and this.
+    fn told(more: &str) -> Vec<String> {
+        let text = format!("[[listen]]\non = \"127.0.0.1:3128\"\nopening = \"http\"\n{more}");
+        let faults = read_text(&text).err().unwrap_or_default();
+        let told = faults.into_iter();
+        told.map(|f| format!("{}:{} {}", f.line, f.column, f.message))
+            .collect()
+    }
+
+    #[test]
+    fn paths_and_classes_are_read() {
+        let text = "[[listen]]\non = \"127.0.0.1:3128\"\nopening = \"http\"\n\
+             [path.lte]\ninterface = \"wwan0\"\nrate = { up = \"5mbit\", burst = \"64Ki\" }\n\
+             [path.dsl]\ninterface = \"eth0\"\nrate = \"18446744073709551615bit\"\n\
+             [[class]]\nname = \"guests\"\nmatch = { client = \"192.168.1.0/24\", port = [80, 443] }\nrate = { down = \"1bit\" }\n\
+             [[class]]\nrate = \"10mbit\"\n";
+        let config = read_text(text).expect("it is right").config;
+        let [dsl, lte] = &config.paths[..] else {
+            panic!("two paths")
+        };
+        assert_eq!((dsl.name.as_str(), dsl.up), ("dsl", u64::MAX));
+        assert_eq!((lte.up, lte.burst), (5_000_000, Some(64 << 10)));
+        let [guests, all] = &config.classes[..] else {
+            panic!("two classes")
+        };
+        assert_eq!((guests.up, guests.down), (None, Some(1)));
+        assert_eq!((all.up, all.name.as_str()), (Some(10_000_000), "class2"));
+    }
+
+    #[test]
+    fn what_is_no_rate_is_told_with_its_place() {
+        for wrong in [
+            "\"0mbit\"",
+            "\"\"",
+            "\"5\"",
+            "\"-1mbit\"",
+            "\"NaN\"",
+            "\"NaNmbit\"",
+            "\"1e30bit\"",
+            "\"18446744073709551616bit\"",
+            "5",
+            "-1",
+            "nan",
+            "1e30",
+            "{ burst = \"1Ki\" }",
+            "{}",
+        ] {
+            for table in ["[path.a]\ninterface = \"eth0\"", "[[class]]\nname = \"a\""] {
+                let told = told(&format!("{table}\nrate = {wrong}\n"));
+                assert!(!told.is_empty(), "{wrong} is taken");
+                let there = told.iter().all(|fault| fault.starts_with("6:8 "));
+                assert!(there, "{wrong}: {told:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn limits_that_nobody_could_keep_are_refused() {
+        let twice = told(
+            "[path.a]\ninterface = \"eth0\"\nrate = \"1mbit\"\n[path.b]\ninterface = \"eth0\"\nrate = \"1mbit\"\n",
+        );
+        assert!(twice[0].contains("is for eth0 already"), "{twice:?}");
+        let down =
+            told("[path.a]\ninterface = \"eth0\"\nrate = { up = \"1mbit\", down = \"1mbit\" }\n");
+        assert!(down[0].contains("not ours to limit"), "{down:?}");
+        let bare = told("[path.a]\n[[class]]\n");
+        assert_eq!(bare.len(), 3, "{bare:?}");
+        let names = told(
+            "[[class]]\nname = \"a\"\nrate = \"1bit\"\n[[class]]\nname = \"a\"\nrate = \"1bit\"\n",
+        );
+        assert!(names[0].contains("two classes are called a"), "{names:?}");
+        let key = told("[[class]]\nrate = \"1bit\"\nquotum = 1\n");
+        assert!(key[0].contains("unknown key `quotum`"), "{key:?}");
+    }
+}
