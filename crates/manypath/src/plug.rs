@@ -46,8 +46,9 @@
 //!
 //! # Panics
 //!
-//! They run in the stack's own tasks. One that panics stops them: the panic is told on standard error, and connections of that
-//! [`Host`](crate::Host) do not go on. Rather decline ([`Choice::Wait`]) than panic.
+//! They run in the stack's own tasks, or in the task that writes or reads. A panic is told on standard error. A scheduler that panicked is
+//! not asked any more: its connection has the path with the lowest round trip from then on. What a congestion control or a
+//! controller does to its connection by a panic is not defined; other connections go on.
 //!
 //! # Which end
 //!

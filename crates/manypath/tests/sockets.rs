@@ -1,6 +1,7 @@
 //! What an application does with sockets, between two hosts in this process.
 
-use manypath::{ConnectOptions, Host, MpStream, PathEvent, PathManager, testing};
+use manypath::plug::{Choice, CustomScheduler, Need, PathView, Schedule, usable};
+use manypath::{ConnectOptions, Host, MpStream, PathEvent, PathManager, Scheduler, testing};
 use std::io::{self, ErrorKind, IoSlice};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -347,4 +348,70 @@ async fn names_are_looked_up_and_paths_lead_away_from_this_host() {
     assert_eq!(found.len(), 1);
     let bad = Host::builder().path("no interface").build();
     assert_eq!(kind(bad), Some(ErrorKind::InvalidInput));
+}
+
+/// Sends by whichever subflow has room, and panics after some segments.
+#[derive(Debug, Default)]
+struct Fragile(u32);
+
+impl Schedule for Fragile {
+    fn pick(&mut self, paths: &[PathView], need: &Need) -> Choice {
+        self.0 += 1;
+        assert!(
+            self.0 < 20,
+            "a scheduler that panics, as this test wants it"
+        );
+        let open = usable(paths, need).find(|path| path.room.is_open());
+        open.map_or(Choice::Wait, |path| Choice::Send(path.subflow))
+    }
+}
+
+#[tokio::test]
+async fn a_scheduler_that_panics_ends_neither_its_connection_nor_the_host() {
+    static FRAGILE: CustomScheduler =
+        CustomScheduler::new("fragile", || Box::new(Fragile::default()));
+    let net = testing::pair(2).expect("two hosts");
+    let listener = net.server.listen("0.0.0.0:80").expect("a free port");
+    let options = ConnectOptions::new().scheduler(Scheduler::Custom(&FRAGILE));
+    let connect = net.client.connect_with("10.0.1.2:80", &options);
+    let (near, far) = tokio::join!(connect, listener.accept());
+    let (mut near, mut far) = (near.expect("connected"), far.expect("accepted").0);
+    let sent: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
+    // The panic comes in the task that writes, or in the stack's.
+    let writing = {
+        let sent = sent.clone();
+        tokio::spawn(async move {
+            let begun = near.write_all(&sent).await;
+            (near, begun)
+        })
+    };
+    let mut read = Vec::new();
+    let reading = async {
+        let mut place = vec![0; 1 << 16];
+        while read.len() < sent.len() {
+            match far.read(&mut place).await.expect("open") {
+                0 => break,
+                count => read.extend_from_slice(&place[..count]),
+            }
+        }
+    };
+    if tokio::time::timeout(Duration::from_secs(20), reading)
+        .await
+        .is_err()
+    {
+        assert!(writing.is_finished(), "the writer waits for ever");
+    }
+    // What the writer's panic cut short was never written; what was written has arrived.
+    assert!(sent.starts_with(&read), "other bytes than were sent");
+    match within(writing).await {
+        Ok((_near, written)) => {
+            written.expect("all written");
+            assert_eq!(read.len(), sent.len());
+        }
+        Err(error) => assert!(error.is_panic()),
+    }
+    // The host goes on.
+    let (again, _) =
+        within(async { tokio::join!(net.client.connect("10.0.1.2:80"), listener.accept()) }).await;
+    again.expect("another connection");
 }

@@ -5,6 +5,7 @@ use super::{Port, Receiver, Shared};
 use manypath_stack::IfaceId;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -44,17 +45,28 @@ impl Drop for DeviceTasks {
     }
 }
 
+/// Does something with the stack that applications' own schedulers, congestion controls and controllers take part in. A panic is
+/// theirs, or a bug of ours: it has been told on standard error, and ends what was being done, not the task, without which no
+/// connection of the host would go on.
+fn survive(shared: &Shared, act: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(act)).is_err() {
+        tracing::error!("the stack goes on after a panic, see above; a connection may not");
+        // What it had begun is pumped. Where that panics again, nothing more can be done until something else happens.
+        let _ = catch_unwind(AssertUnwindSafe(|| shared.session().pump()));
+    }
+}
+
 /// Serves deadlines, and pumps that were put off.
 pub(super) async fn deadlines(shared: Arc<Shared>, wait: AlarmWait) {
     let alarms = async {
         while wait.wait().await.is_ok() {
-            shared.session().on_alarm();
+            survive(&shared, || shared.session().on_alarm());
         }
     };
     let late = async {
         loop {
             shared.late.notified().await;
-            shared.session().on_late();
+            survive(&shared, || shared.session().on_late());
         }
     };
     let (mut alarms, mut late) = (pin!(alarms), pin!(late));
@@ -72,7 +84,9 @@ async fn feed(shared: Arc<Shared>, iface: IfaceId, receive: Receiver) {
     let batch = |cx: &mut Context<'_>| -> Poll<io::Result<()>> {
         let mut receive = receive.lock();
         let count = ready!(receive.poll_fill(cx))?;
-        shared.session().take_in(iface, &**receive, count);
+        survive(&shared, || {
+            shared.session().take_in(iface, &**receive, count);
+        });
         Poll::Ready(Ok(()))
     };
     while poll_fn(batch).await.is_ok() {}
@@ -87,10 +101,12 @@ async fn unblock(shared: Arc<Shared>, iface: IfaceId, full: Arc<Notify>) {
             None => Poll::Ready(()),
         })
         .await;
-        let mut session = shared.session();
-        if let Some(port) = session.inner().ports.port(iface) {
-            port.blocked = false;
-        }
-        session.pump();
+        survive(&shared, || {
+            let mut session = shared.session();
+            if let Some(port) = session.inner().ports.port(iface) {
+                port.blocked = false;
+            }
+            session.pump();
+        });
     }
 }

@@ -67,32 +67,37 @@ impl fmt::Debug for CustomScheduler {
 
 /// The scheduler from outside that a connection has, if it has one.
 #[derive(Debug, Default)]
-pub(crate) struct Outside(Option<(&'static CustomScheduler, Box<dyn Schedule>)>);
+pub(crate) struct Outside {
+    scheduler: Option<(&'static CustomScheduler, Box<dyn Schedule>)>,
+    /// This one is being asked. Found here by the next question, it has not come back: it panicked.
+    asked: Option<&'static CustomScheduler>,
+}
 
 impl Outside {
-    /// Asks it; it is made where there is none yet, or another one.
+    /// Asks it; it is made where there is none yet, or another one. `None`: it panicked, now or before, and is not asked any more.
     pub(crate) fn pick(
         &mut self,
         wanted: &'static CustomScheduler,
         paths: &[PathView],
         need: &Need,
-    ) -> Choice {
-        let other = |of: &CustomScheduler| of != wanted;
-        if self.0.as_ref().is_none_or(|(of, _)| other(of)) {
-            self.0 = Some((wanted, (wanted.make)()));
+    ) -> Option<Choice> {
+        if self.asked == Some(wanted) {
+            return None;
         }
-        let Some((_, scheduler)) = &mut self.0 else {
-            return Choice::Wait;
+        self.asked = Some(wanted);
+        let known = self.scheduler.take().filter(|(of, _)| *of == wanted);
+        let (_, mut scheduler) = known.unwrap_or_else(|| (wanted, (wanted.make)()));
+        let choice = scheduler.pick(paths, need);
+        self.asked = None;
+        self.scheduler = Some((wanted, scheduler));
+        let possible = |chosen| {
+            let mut usable = candidates(paths, need);
+            usable.any(|path| path.subflow == chosen && path.room.is_open())
         };
-        match scheduler.pick(paths, need) {
-            Choice::Send(chosen) => {
-                let fits = |path: &&PathView| path.subflow == chosen && path.room.is_open();
-                candidates(paths, need)
-                    .find(fits)
-                    .map_or(Choice::Wait, |_| Choice::Send(chosen))
-            }
-            Choice::Wait => Choice::Wait,
-        }
+        Some(match choice {
+            Choice::Send(chosen) if possible(chosen) => choice,
+            Choice::Send(_) | Choice::Wait => Choice::Wait,
+        })
     }
 }
 
@@ -123,7 +128,10 @@ mod tests {
         let need = Need::fresh(1_000);
         let choices = [0; 4].map(|_| outside.pick(&BLINDLY, &paths, &need));
         let first = Choice::Send(SubflowId(0));
-        assert_eq!(choices, [first, Choice::Wait, Choice::Wait, first]);
+        assert_eq!(
+            choices,
+            [first, Choice::Wait, Choice::Wait, first].map(Some)
+        );
     }
 
     #[test]
@@ -134,6 +142,7 @@ mod tests {
         let mut outside = Outside::default();
         let need = Need::fresh(1_000);
         let choices = [&ONE, &TWO, &ONE].map(|of| outside.pick(of, &paths, &need));
-        assert_eq!(choices, [0, 1, 0].map(|id| Choice::Send(SubflowId(id))));
+        let wanted = [0, 1, 0].map(|id| Some(Choice::Send(SubflowId(id))));
+        assert_eq!(choices, wanted);
     }
 }

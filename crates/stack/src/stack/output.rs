@@ -63,11 +63,14 @@ impl Stack {
         let mut idle_turns = self.ready.len();
         let mut again = AGAIN;
         while sent < CALL && idle_turns > 0 {
-            let Some(slot) = self.ready.pop_front() else {
+            let Some(&slot) = self.ready.front() else {
                 break;
             };
             let before = sent;
-            match self.turn(slot, slots, &mut sent) {
+            let turn = self.turn(slot, slots, &mut sent);
+            // Only now: an application's scheduler may panic in a turn, and the connection has its next one nevertheless.
+            self.ready.pop_front();
+            match turn {
                 Turn::More => self.ready.push_back(slot),
                 Turn::Again => {
                     self.ready.push_back(slot);

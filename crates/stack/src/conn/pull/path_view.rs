@@ -249,12 +249,13 @@ impl Schedule {
         let need = send.need(self, bytes, purpose);
         let scheduler = opts.scheduler;
         let views = &self.views[..self.in_view];
-        let choice = match (scheduler, purpose) {
+        let outside = match (scheduler, purpose) {
             (Scheduler::Custom(custom), Purpose::Fresh) if need.bytes > 0 && !views.is_empty() => {
                 self.outside.pick(custom, views, &need)
             }
-            _ => scheduler.pick(views, need),
+            _ => None,
         };
+        let choice = outside.unwrap_or_else(|| scheduler.pick(views, need));
         let held_back = choice == Choice::Wait && views.iter().any(|view| view.room.is_open());
         self.history = scheduler.remember(views, need);
         cx.count.scheduler_waited += u64::from(held_back);
