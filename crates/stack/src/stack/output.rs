@@ -46,8 +46,15 @@ impl Stack {
         let mut sent = 0;
         let mut blocked = None;
         while sent < CALL {
-            let mut shaped = ShapedSlots::of_nobody(&mut *slots, &mut self.shaper, self.now);
-            match self.replies.transmit(&mut shaped) {
+            let replied = match self.shaper.is_idle() {
+                true => self.replies.transmit(slots),
+                false => {
+                    let shaper = &mut self.shaper;
+                    let mut shaped = ShapedSlots::of_nobody(&mut *slots, shaper, self.now);
+                    self.replies.transmit(&mut shaped)
+                }
+            };
+            match replied {
                 Ok(true) => {
                     sent += 1;
                     self.counters.packets_out += 1;

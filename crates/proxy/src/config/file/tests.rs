@@ -146,7 +146,7 @@ connections = 0
             "1:1 [[listen]] has no `opening`",
             "3:1 unknown key `openning` in [[listen]]: is `opening` meant?",
             "5:6 `on` is a number, and wants an address and port as \"127.0.0.1:3128\"",
-            "6:11 `opening`: 'htpp' is none of http, socks5, fixed",
+            "6:11 `opening`: 'htpp' is none of http, socks5, convert, transparent, fixed",
             "7:2 unknown key `limit` in the file: is `limits` meant?",
             "10:1 unknown key `header-size` in [limits]: is `header_size` meant?",
             "11:8 `idle`: 'soon' is no time; write for example 10s, 500ms, 2m or 2h4m",
