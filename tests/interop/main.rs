@@ -18,6 +18,7 @@ mod headers;
 mod host;
 mod leftovers;
 mod many;
+mod names;
 mod opening;
 mod paths;
 mod peers;

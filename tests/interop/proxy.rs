@@ -22,10 +22,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Remembers what has ended.
 #[derive(Default)]
-struct Ends(Mutex<Vec<Ended>>);
+pub(crate) struct Ends(Mutex<Vec<Ended>>);
 
 impl Ends {
-    fn all(&self) -> Vec<Ended> {
+    pub(crate) fn all(&self) -> Vec<Ended> {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -41,7 +41,7 @@ impl Observer for Ends {
 }
 
 /// A proxy with these listeners on loopback, and where they are.
-async fn start(
+pub(crate) async fn start(
     specs: Vec<ListenerSpec>,
     host: Option<Host>,
 ) -> (Server, Vec<SocketAddr>, Arc<Ends>) {
@@ -57,13 +57,13 @@ async fn start(
     (server, at, ends)
 }
 
-fn spec(opening: OpeningKind, outside: Proto) -> ListenerSpec {
+pub(crate) fn spec(opening: OpeningKind, outside: Proto) -> ListenerSpec {
     let on = "tcp:127.0.0.1:0".parse().expect("an endpoint");
     ListenerSpec::new("test", on, opening, outside)
 }
 
 /// Runs a future on the host where our stack lives.
-fn in_ours<F>(net: &Net, what: impl FnOnce() -> F + Send + 'static)
+pub(crate) fn in_ours<F>(net: &Net, what: impl FnOnce() -> F + Send + 'static)
 where
     F: Future<Output = ()>,
 {
@@ -79,7 +79,7 @@ where
     });
 }
 
-fn host(paths: &[&str]) -> Host {
+pub(crate) fn host(paths: &[&str]) -> Host {
     Host::builder()
         .paths(paths.iter().map(|path| path.parse().expect("a path")))
         .attach(Attach::Packet)
@@ -197,6 +197,47 @@ fn a_last_fin_that_is_lost_leaves_no_sockets() {
                 && words.nth(1).is_some_and(|state| state != "0A")
         });
         assert_eq!(left.count(), 0, "{table}");
+        server.stop().await;
+    });
+}
+
+/// A proxy starts before its interface has its address; a reload with an address that is not there is refused.
+#[test]
+fn a_listener_waits_for_its_address_at_the_start() {
+    let Some(net) = Net::new(1) else { return };
+    in_ours(&net, || async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+        let to = listener.local_addr().expect("bound");
+        let to = format!("tcp:{to}").parse().expect("an endpoint");
+        let mut fixed = spec(OpeningKind::Fixed(to), Proto::Tcp);
+        fixed.on = "tcp:10.77.1.200:4000".parse().expect("an endpoint");
+        let policy = Arc::new(Policy::permissive());
+        let mut server = Server::new(
+            Sockets::default(),
+            Arc::new(Ends::default()),
+            Arc::clone(&policy),
+        );
+        let refused = server.apply(vec![fixed.clone()], Arc::clone(&policy)).await;
+        refused.expect_err("the address is not there");
+        server.begin(vec![fixed], policy).await.expect("it waits");
+        let at = server.listeners()[0].address;
+        assert_eq!(at.to_string(), "10.77.1.200:4000");
+        TcpStream::connect(at).await.expect_err("it is not there");
+        let added = tool("ip")
+            .args(["addr", "add", "10.77.1.200/24", "dev", "v1"])
+            .status();
+        assert!(added.expect("ip is installed").success());
+        let mut client = loop {
+            match TcpStream::connect(at).await {
+                Ok(client) => break client,
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        };
+        client.write_all(b"hello").await.expect("carried");
+        let (mut served, _) = listener.accept().await.expect("carried");
+        let mut got = [0; 5];
+        served.read_exact(&mut got).await.expect("carried");
+        assert_eq!(&got, b"hello");
         server.stop().await;
     });
 }
