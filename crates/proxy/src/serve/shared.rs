@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -25,6 +26,9 @@ const LARGE_HEADS: usize = 64 * 1024;
 /// Targets that are being reached at one time, their names looked up included, and those of one client.
 const MOST_OPENING: usize = 2048;
 const MOST_OPENING_PER_CLIENT: usize = 512;
+
+/// How long one more waits for a place.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// What all listeners of one process share.
 pub(crate) struct Shared {
@@ -100,8 +104,16 @@ impl Shared {
         heads.try_acquire_many_owned(kibibytes).ok()
     }
 
-    /// A place among the targets that are being reached, for one that a client has named.
-    pub(crate) fn opens(&self, client: &Client) -> Option<Place> {
+    /// A place among the targets that are being reached, for one that a client has named. It is waited for, in the order in which they
+    /// came: many clients that ask at the same moment are served one after the other.
+    pub(crate) async fn opens(&self, client: &Client) -> Option<Place> {
+        let reserved = tokio::time::timeout(LONGEST_WAIT, self.opening.reserve());
+        self.opening
+            .give(reserved.await.ok()??, Some(client.address))
+    }
+
+    /// The same, if there is one now.
+    pub(crate) fn opens_now(&self, client: &Client) -> Option<Place> {
         let reserved = self.opening.try_reserve()?;
         self.opening.give(reserved, Some(client.address))
     }

@@ -63,7 +63,7 @@ pub(crate) async fn reach(
     outside: Proto,
     early: &[u8],
 ) -> Result<Stream, Unreached> {
-    let Some(_place) = shared.opens(&request.client) else {
+    let Some(_place) = shared.opens(&request.client).await else {
         return Err(Unreached::too_many());
     };
     let addrs = addresses(shared, request, outside).await?;
@@ -78,7 +78,7 @@ pub(crate) async fn reach_by(
     outside: Proto,
     tls: Option<&Trust>,
 ) -> Result<MaybeTls, Unreached> {
-    let Some(_place) = shared.opens(&request.client) else {
+    let Some(_place) = shared.opens(&request.client).await else {
         return Err(Unreached::too_many());
     };
     let addrs = addresses(shared, request, outside).await?;

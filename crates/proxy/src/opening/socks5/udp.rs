@@ -410,7 +410,7 @@ impl<F: Fn(Target) -> Request> Relay<'_, F> {
     fn ask(&mut self, target: Target, payload: &[u8]) {
         let request = (self.asked)(target.clone());
         let row = Arc::clone(&self.session.row);
-        let Some(place) = row.shared.opens(&request.client) else {
+        let Some(place) = row.shared.opens_now(&request.client) else {
             return;
         };
         let question = Box::pin(async move {
