@@ -18,8 +18,9 @@ const RESPONSE: usize = 5000;
 const HEAD: usize = 100;
 
 /// What the memory of the forwarder may have grown by when everything is over, beside the notes about closed
-/// connections (TIME-WAIT) that it keeps for a while: pages that are not empty, since something small in them stays.
-const SLACK: u64 = 3 << 20;
+/// connections (TIME-WAIT) that it keeps for a while: pages that are not empty, since something small in them stays. They are more where
+/// others compete for the processors, and no more after four bursts than after one.
+const SLACK: u64 = 6 << 20;
 /// Memory of such a note, and of what the tables for them need.
 const NOTE: u64 = 300;
 

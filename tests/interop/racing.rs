@@ -219,7 +219,10 @@ fn an_uplink_that_works_again_is_the_first_again() {
         // The join of the connection that is open asks again each second or so.
         until("the other subflow", || {
             let info = host.conn_info(stream.id());
-            let up = |s: &&manypath_stack::SubflowInfo| s.tcp.srtt.is_some();
+            // Not before the peer has acknowledged the join is the path known to work.
+            let up = |s: &&manypath_stack::SubflowInfo| {
+                s.phase == manypath_stack::SubflowPhase::Established
+            };
             info.is_some_and(|info| info.subflows.iter().filter(up).count() == 2)
         })
         .await;
