@@ -15,7 +15,7 @@ use std::process::Command;
 use manypath_tcp::time::Duration;
 use manypath_tcp::units::Rate;
 
-use crate::emulator::{Buffer, Emulator, LineConfig, MakeBoxes, PathSpec};
+use crate::emulator::{Buffer, Emulator, LineConfig, MakeBoxes, PathSpec, Way};
 use crate::netns::{NetNs, NetNsError};
 
 /// One path between client and server.
@@ -237,6 +237,15 @@ impl Testbed {
     #[must_use]
     pub fn emulator(&self) -> &Emulator {
         &self.emulator
+    }
+
+    /// Bytes that each path has brought to the client so far.
+    pub(crate) fn delivered(&self) -> Vec<u64> {
+        let counters = self.emulator.counters();
+        counters
+            .iter()
+            .map(|path| path.line(Way::In).delivered_bytes)
+            .collect()
     }
 
     /// The paths as they were asked for.

@@ -11,7 +11,6 @@ use sha2::{Digest, Sha256};
 use super::report::{Cut, PathReport, RunReport, Sample};
 use super::show::{Moment, Show, View};
 use super::{BOTH_OURS, DemoError, Plan, WEB_PORT, hex, relay};
-use crate::emulator::Way;
 use crate::testbed::{SERVER, TestPath, Testbed};
 
 /// What carries the download.
@@ -229,10 +228,10 @@ pub(super) fn run(bed: &Testbed, job: &Job<'_>, stop: &AtomicBool) -> Result<Run
 fn drain(bed: &Testbed, stop: &AtomicBool) {
     let (quiet, limit) = (Duration::from_millis(300), Duration::from_secs(4));
     let begin = Instant::now();
-    let (mut last, mut since) = (delivered(bed), begin);
+    let (mut last, mut since) = (bed.delivered(), begin);
     while since.elapsed() < quiet && begin.elapsed() < limit && !stop.load(Ordering::Relaxed) {
         std::thread::sleep(TICK);
-        let now = delivered(bed);
+        let now = bed.delivered();
         if now != last {
             (last, since) = (now, Instant::now());
         }
@@ -256,7 +255,7 @@ struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     fn new(bed: &'a Testbed, plan: Plan) -> Self {
-        let first = delivered(bed);
+        let first = bed.delivered();
         let start = Instant::now();
         Self {
             bed,
@@ -295,7 +294,7 @@ impl<'a> Watch<'a> {
     }
 
     fn sample(&mut self, now: Instant) -> Vec<f64> {
-        let current = delivered(self.bed);
+        let current = self.bed.delivered();
         let seconds = (now - self.sampled).as_secs_f64().max(1e-9);
         let rates: Vec<f64> = current
             .iter()
@@ -344,13 +343,4 @@ impl Drop for Watch<'_> {
             self.join();
         }
     }
-}
-
-/// Bytes that each path has brought to the client so far.
-fn delivered(bed: &Testbed) -> Vec<u64> {
-    bed.emulator()
-        .counters()
-        .iter()
-        .map(|path| path.line(Way::In).delivered_bytes)
-        .collect()
 }

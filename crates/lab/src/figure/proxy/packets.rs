@@ -12,7 +12,6 @@ use super::super::real::{PATIENCE, bed, failed, kept_up, prepare_kernels};
 use super::super::{Arm, Run};
 use super::{Job, Rates};
 use crate::demo::web::{self, Web};
-use crate::emulator::Way;
 use crate::kernel;
 use crate::netns::{NetNs, Process};
 use crate::relay::{End, forward};
@@ -309,13 +308,12 @@ fn fetch(
 /// What the paths have brought so far.
 struct Look {
     time: Instant,
-    bytes: [u64; 2],
+    bytes: Vec<u64>,
 }
 
 impl Look {
     fn at(bed: &Testbed, time: Instant) -> Self {
-        let counters = bed.emulator().counters();
-        let bytes = [0, 1].map(|path: usize| counters[path].line(Way::In).delivered_bytes);
+        let bytes = bed.delivered();
         Self { time, bytes }
     }
 
