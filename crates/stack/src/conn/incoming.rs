@@ -92,6 +92,9 @@ impl Incoming<'_> {
         let at = m.at + u64::from(into);
         let sf = &mut self.subflows[i];
         sf.unmapped.on_mapping();
+        if at + bytes.len() as u64 > self.recv.next() {
+            sf.liveness.delivered_at = Some(cx.now);
+        }
         sf.stats.bytes_received += bytes.len() as u64;
         let complete = into + bytes.len() as u32 == u32::from(m.len);
         if m.checksum.is_none() {

@@ -4,7 +4,7 @@
 //! the oldest first, and it gets no new data. It is probed until it answers, and the first answer restores it. Must never
 //! declare a path dead: only the subflow's own time-outs or its replacement end it.
 
-use manypath_tcp::time::Duration;
+use manypath_tcp::time::{Duration, Instant};
 
 use crate::api::SubflowEnd;
 use crate::conn::dss::reset_reason::unacceptable_performance;
@@ -181,6 +181,38 @@ impl Subflows {
     }
 }
 
+/// What a subflow carries that answers again while another one is about to replace it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Recovered {
+    /// Nothing that is not carried elsewhere.
+    No,
+    /// Data of ours that was sent after its path had failed, and nowhere else.
+    Sends,
+    /// Stream bytes of the peer that no other subflow has brought.
+    Receives,
+}
+
+/// `answers`: it is responsive again; `only_here`: it has data in flight that was not reinjected; `delivers`: within its last RTO it
+/// brought bytes that the reader lacked. What was reinjected is on its way elsewhere and no reason to keep it. Pure.
+fn recovered(answers: bool, only_here: bool, delivers: bool) -> Recovered {
+    match (answers, only_here, delivers) {
+        (true, true, _) => Recovered::Sends,
+        (true, false, true) => Recovered::Receives,
+        _ => Recovered::No,
+    }
+}
+
+impl Subflow {
+    fn recovered(&self, now: Instant) -> Recovered {
+        let (una, nxt) = (self.tcp.snd_una_ssn(), self.tcp.snd_nxt_ssn());
+        let reinjected = self.reinjection.reinjected_below;
+        let only_here = una != nxt && reinjected.is_none_or(|below| below.before(nxt));
+        let delivered = self.liveness.delivered_at;
+        let delivers = delivered.is_some_and(|at| now < at + self.tcp.rto());
+        recovered(self.is_active(), only_here, delivers)
+    }
+}
+
 impl Flight<'_> {
     /// Nothing was acknowledged for two round trips. That is too little to call the path dead, but data in flight there will soon
     /// block the reader. Other paths begin to carry it; reinjections not sent when the acknowledgement arrives after
@@ -280,14 +312,26 @@ impl Flight<'_> {
         self.takes_over(i, cx);
     }
 
-    /// Ends the subflow that this one replaces, once this one is known to be of use.
+    /// Ends the subflow that this one replaces, once this one is known to be of use. A subflow that has recovered meanwhile and has
+    /// stream bytes on the way is not reset: behind a deep queue they would be sent again, and the reader would wait for that queue
+    /// a second time. Where the bytes are ours the replacement finishes; a receiver leaves that to its peer and waits.
     pub(crate) fn takes_over(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
-        let sf = &mut self.subflows[i];
+        let sf = &self.subflows[i];
         let of_use = sf.evidence.data_was_acked || sf.evidence.data_came_mapped;
-        let old = sf.liveness.replaces.take_if(|_| of_use);
-        let Some(j) = old.and_then(|old| self.subflows.find(old)) else {
+        let Some(old) = sf.liveness.replaces.filter(|_| of_use && sf.carries_data()) else {
             return;
         };
+        let found = self.subflows.find(old);
+        let verdict = found.map_or(Recovered::No, |j| self.subflows[j].recovered(cx.now));
+        if verdict == Recovered::Receives {
+            return;
+        }
+        self.subflows[i].liveness.replaces = None;
+        let Some(j) = found else { return };
+        if verdict == Recovered::Sends {
+            self.finish_subflow(i, SubflowEnd::Replaced);
+            return;
+        }
         let why = unacceptable_performance();
         cx.count.subflow_replaced += 1;
         self.reset_subflow(j, SubflowEnd::Replaced, why, cx);
@@ -387,6 +431,20 @@ mod tests {
         ] {
             let interval = probe_interval(path_probe, another, None);
             assert_eq!(interval, expected, "{path_probe:?} {another}");
+        }
+    }
+
+    #[test]
+    fn a_subflow_that_recovered_with_data_of_its_own_is_not_reset_by_its_replacement() {
+        for (answers, only_here, delivers, expected) in [
+            (true, true, false, Recovered::Sends),
+            (true, true, true, Recovered::Sends),
+            (true, false, true, Recovered::Receives),
+            (true, false, false, Recovered::No),
+            (false, true, true, Recovered::No),
+        ] {
+            let found = recovered(answers, only_here, delivers);
+            assert_eq!(found, expected, "{answers} {only_here} {delivers}");
         }
     }
 

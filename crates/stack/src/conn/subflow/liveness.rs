@@ -33,6 +33,8 @@ pub(crate) struct Liveness {
     pub(crate) replaces: Option<SubflowId>,
     /// Receiver's probes while nothing is in flight.
     pub(crate) receiver_probe: ReceiverProbe,
+    /// When it last brought bytes of the stream that the reader still lacked.
+    pub(crate) delivered_at: Option<Instant>,
     /// When it last retransmitted at once on a sign of life.
     pub(crate) retried_at: Option<Instant>,
     /// When an unanswered keepalive probe ends it. // rfc8684:A17
@@ -49,6 +51,7 @@ impl Liveness {
             contested: false,
             replaces: None,
             receiver_probe: ReceiverProbe::new(now),
+            delivered_at: None,
             retried_at: None,
             probe_until: None,
         }
