@@ -86,10 +86,14 @@ impl FlowWatch {
         }
     }
 
-    /// A packet that arrives with bytes all of which we have acknowledged already.
+    /// A packet that arrives with bytes all of which we have acknowledged already, or without any before them as a keep-alive is: an
+    /// unacceptable segment (RFC 9293 section 3.10.7.4).
     pub(crate) fn repeats(&self, packet: &Summary) -> bool {
-        let here = |acked| packet.payload_end().before_eq(acked);
-        packet.payload > 0 && self.acked.is_some_and(here)
+        let here = |acked| match packet.payload {
+            0 => packet.seq.before(acked),
+            _ => packet.payload_end().before_eq(acked),
+        };
+        self.acked.is_some_and(here)
     }
 
     /// What a window field of ours, or of the peer's, means in bytes.
