@@ -126,15 +126,12 @@ impl Stack {
     fn turn_within_limits(&mut self, slot: u32, slots: &mut dyn Slots, sent: &mut usize) -> Turn {
         let mut turn = Turn::More;
         let before = *sent;
+        let to_reconcile = self.reconcile_first(slot);
         {
             let Some(entry) = self.conns.at_mut(slot) else {
                 return Turn::Done;
             };
             let mut cx = Cx::new(self.now, &mut self.counters, &mut self.rng);
-            let to_reconcile = core::mem::take(&mut entry.to_reconcile);
-            if to_reconcile {
-                entry.conn.reconcile(&mut cx);
-            }
             entry.conn.begin_poll();
             let mut shaped;
             let slots: &mut dyn Slots = match self.shaper.is_idle() {
@@ -178,6 +175,23 @@ impl Stack {
             Turn::Done if to_reconcile => Turn::Again,
             other => other,
         }
+    }
+
+    /// Settles what was left to this turn; true if there was something. Subflows that the path manager wants come up before anything is
+    /// sent, as they do where a timer finds the connection first.
+    fn reconcile_first(&mut self, slot: u32) -> bool {
+        let Some(entry) = self.conns.at_mut(slot) else {
+            return false;
+        };
+        if !core::mem::take(&mut entry.to_reconcile) {
+            return false;
+        }
+        let mut cx = Cx::new(self.now, &mut self.counters, &mut self.rng);
+        entry.conn.reconcile(&mut cx);
+        if entry.conn.paths.wants_subflow() {
+            self.settle_wanted(slot);
+        }
+        true
     }
 
     /// Idle moments are for keys that will be needed. // rfc8684:C5,C6

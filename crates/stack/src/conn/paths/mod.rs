@@ -31,6 +31,11 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
+    /// A subflow waits to be opened.
+    pub(crate) fn wants_subflow(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
     /// A subflow that the path manager wants opened.
     pub(crate) fn poll_wanted(&mut self) -> Option<pm::Create> {
         self.wanted.pop_front()
