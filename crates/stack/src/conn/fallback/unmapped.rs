@@ -295,7 +295,8 @@ impl Conn {
         if held.is_needless() {
             (held.until, held.fail_at) = (cx.now + patience.times(2), Some(cx.now + short));
         }
-        if held.bytes.len() + bytes.len() <= most {
+        // Once some did not fit, what follows has no place behind what is held.
+        if !held.is_full && held.bytes.len() + bytes.len() <= most {
             if held.starts.len() < STARTS {
                 held.starts.push(held.bytes.len() as u64);
             }
@@ -380,8 +381,12 @@ impl Conn {
     pub(in crate::conn) fn take_held(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         if let Some(held) = self.subflows[i].unmapped.held.take() {
             self.fallback.withhold_no_more(&mut self.subflows);
-            let ssn = held.ssn;
+            let (ssn, was_full) = (held.ssn, held.is_full);
             self.take_payload(i, ssn, &held.into_bytes(), None, cx);
+            // Of what is held again the end is the same, and what followed was discarded.
+            if let Some(held) = &mut self.subflows[i].unmapped.held {
+                held.is_full |= was_full;
+            }
         }
     }
 
