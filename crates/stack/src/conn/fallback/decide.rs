@@ -66,6 +66,8 @@ pub(crate) enum Failing {
     Unanswered,
     /// It answered by MP_FAIL; its infinite mapping will show where it continues.
     Answered,
+    /// Its infinite mapping came, without data, and continues what is held.
+    Continued,
 }
 
 /// What is known of a subflow. Where `left` holds, `others` is not [`Others::Proven`]; where `proving` holds, it is not [`Others::None`].
@@ -260,7 +262,7 @@ pub(crate) fn decide(facts: &Facts, event: Event) -> Action {
             }
         }
         Event::FailDue { sent, alive, lost } => on_fail_due(facts, sent, alive, lost),
-        Event::FinWhileFailing => continue_or_reset(facts, FallbackCause::Checksum, Report::None),
+        Event::FinWhileFailing => on_fin_while_failing(facts),
         Event::OtherWorks | Event::NotStored => Action::ResetWithMpFail,
         Event::Discarded { many, stopped } => {
             match many || stopped && facts.others == Others::Proven {
@@ -282,6 +284,15 @@ fn continue_or_reset(facts: &Facts, cause: FallbackCause, report: Report) -> Act
         (Sent::Contiguous, Received::Whole) => Action::Continue { cause, report },
         // Some received bytes were dropped or belong elsewhere, or sent ones do: this cannot be the stream.
         _ => Action::Reset,
+    }
+}
+
+/// A peer that fell back as well, and had other subflows, goes on here or resends what it sent there. Its infinite mapping, which would say
+/// so, does not come any more.
+fn on_fin_while_failing(facts: &Facts) -> Action {
+    match facts.joined && facts.failing == Failing::Answered {
+        true => Action::Reset,
+        false => continue_or_reset(facts, FallbackCause::Checksum, Report::None),
     }
 }
 
@@ -343,7 +354,8 @@ fn on_held_due(facts: &Facts, content: Content, first: First, time: Time) -> Act
 
 fn on_fail_due(facts: &Facts, sent: u8, alive: bool, lost: bool) -> Action {
     // The peer receives no options, or sends none any more, or is not received at all.
-    let no_answer = sent > 0 && (lost && !facts.joined || facts.failing == Failing::Answered);
+    let answered = matches!(facts.failing, Failing::Answered | Failing::Continued);
+    let no_answer = sent > 0 && (lost && !facts.joined || answered);
     if no_answer || sent >= UNANSWERED_FAILS && !alive {
         continue_or_reset(facts, FallbackCause::Checksum, Report::None)
     } else if sent >= MOST_FAILS {
@@ -389,7 +401,7 @@ fn on_fail(facts: &Facts, known: bool, next: Offset) -> Action {
 fn on_infinite(facts: &Facts, place: Place, next: Offset) -> Action {
     let cause = match facts.failing {
         Failing::No => FallbackCause::PeerInfinite,
-        Failing::Unanswered | Failing::Answered => FallbackCause::Checksum,
+        Failing::Unanswered | Failing::Answered | Failing::Continued => FallbackCause::Checksum,
     };
     match place {
         Place::WithoutData => return Action::NoteAnswer,
@@ -719,6 +731,25 @@ mod tests {
                 Action::ResetWithMpFail,
             ),
             ("the peer closes", failing, Event::FinWhileFailing, plain),
+            (
+                "a peer that had other subflows closes",
+                Facts {
+                    joined: true,
+                    ..answered
+                },
+                Event::FinWhileFailing,
+                Action::Reset,
+            ),
+            (
+                "it closes, and its infinite mapping continues what is held",
+                Facts {
+                    joined: true,
+                    failing: Failing::Continued,
+                    ..answered
+                },
+                Event::FinWhileFailing,
+                plain,
+            ),
         ]);
     }
 
@@ -940,7 +971,12 @@ mod tests {
                 })
             {
                 for held in [Held::None, Held::Stream, Held::Elsewhere, Held::Queried] {
-                    for failing in [Failing::No, Failing::Unanswered, Failing::Answered] {
+                    for failing in [
+                        Failing::No,
+                        Failing::Unanswered,
+                        Failing::Answered,
+                        Failing::Continued,
+                    ] {
                         for flags in 0..8 {
                             let facts = Facts {
                                 others,
@@ -982,7 +1018,7 @@ mod tests {
                 _ => {}
             }
         });
-        assert_eq!(seen, 4 * 6 * 4 * 3 * 8 * 73);
+        assert_eq!(seen, 4 * 6 * 4 * 4 * 8 * 73);
     }
 
     #[test]

@@ -16,13 +16,16 @@ impl Fallback {
         recv: &ReceiveQueue,
         i: SubflowIdx,
     ) -> Facts {
+        let out_of_order = self.checksum_failure.filter(|f| f.is_out_of_order());
+        let held_elsewhere = out_of_order.is_some_and(|f| f.subflow() == subflows[i].id());
+        let gaps = held_elsewhere || subflows.has_gaps(recv, i);
         Facts {
             others: subflows.others(i),
             sent: match subflows.is_contiguous(send, i) {
                 true => Sent::Contiguous,
                 false => Sent::NotContiguous,
             },
-            received: match (subflows.has_gaps(recv, i), subflows[i].drops()) {
+            received: match (gaps, subflows[i].drops()) {
                 (true, _) => Received::Gaps,
                 (false, true) => Received::Dropped,
                 (false, false) => Received::Whole,
@@ -30,6 +33,7 @@ impl Fallback {
             held: subflows.held_bytes(recv, i),
             failing: match self.checksum_failure {
                 None => Failing::No,
+                Some(failure) if failure.is_continued() => Failing::Continued,
                 Some(failure) if failure.is_answered() => Failing::Answered,
                 Some(_) => Failing::Unanswered,
             },

@@ -122,6 +122,7 @@ impl Fallback {
         }
         let len = mapping.len.saturating_sub(u16::from(fin));
         if let Some(at) = at.filter(|_| segment.delivered.is_some() && len > 0) {
+            checksum_failure.note_mapping(mapping.ssn, at);
             sf.evidence.mapping_edge.note(mapping.ssn, at, len);
         }
     }
@@ -379,18 +380,23 @@ impl Conn {
             self.ending().reset_for_fast_close(i, cx);
             return;
         }
-        let event = Event::Infinite {
-            place: self.fallback.place_of_infinite(
-                &self.numbers,
-                &self.recv,
-                &self.subflows,
-                i,
-                mapping,
-                cx.segment,
-            ),
-            next: self.recv.next(),
-        };
-        self.fall_back(i, event, cx);
+        let place = self.fallback.place_of_infinite(
+            &self.numbers,
+            &self.recv,
+            &self.subflows,
+            i,
+            mapping,
+            cx.segment,
+        );
+        if let (Place::WithoutData, Some(failure), Some(at)) = (
+            place,
+            &mut self.fallback.checksum_failure,
+            self.recv.position_of(&self.numbers, mapping),
+        ) {
+            failure.note_infinite(mapping.ssn, at);
+        }
+        let next = self.recv.next();
+        self.fall_back(i, Event::Infinite { place, next }, cx);
     }
 }
 

@@ -57,6 +57,8 @@ pub(crate) struct Resend {
 /// What the peer is still to be sent about our fallback.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Announce {
+    /// SSN of the mapping whose segment carried the infinite mapping: retransmitted it carries it again, until acknowledged.
+    pub(in crate::conn) carried_by: Option<Ssn>,
     /// An infinite mapping was sent, if only with retransmitted data.
     pub(in crate::conn) infinite_sent: bool,
     /// The infinite mapping is sent without data, too, until data has carried it.
@@ -96,6 +98,10 @@ pub(crate) struct ChecksumFailure {
     bare: bool,
     /// SSN of the last segment with a mapping.
     mapped_at: Option<Ssn>,
+    /// A mapping came that does not continue the failed one, or an infinite one: what is held is not the stream.
+    out_of_order: bool,
+    /// An infinite mapping came without data, and continues it.
+    continued: bool,
     pub(in crate::conn) since: Instant,
     again_at: Instant,
     sent: u8,
@@ -115,6 +121,8 @@ impl ChecksumFailure {
             held: u64::from(failed.len),
             bare: false,
             mapped_at: None,
+            out_of_order: false,
+            continued: false,
             since: now,
             again_at: now,
             sent: 0,
@@ -157,6 +165,28 @@ impl ChecksumFailure {
 
     pub(in crate::conn) fn end(&self) -> Offset {
         self.at + self.held
+    }
+
+    /// By mappings that came since, what is held of the subflow is not the stream.
+    pub(in crate::conn) fn is_out_of_order(&self) -> bool {
+        self.out_of_order
+    }
+
+    /// By the peer's infinite mapping, what is held is the stream.
+    pub(in crate::conn) fn is_continued(&self) -> bool {
+        self.continued
+    }
+
+    /// Notes where the peer's infinite mapping begins.
+    pub(in crate::conn) fn note_infinite(&mut self, ssn: Ssn, at: Offset) {
+        self.note_mapping(ssn, at);
+        self.continued |= !self.out_of_order;
+    }
+
+    /// Notes that the peer maps this SSN to this position. Both numbers are its own, which no middlebox shifts.
+    pub(in crate::conn) fn note_mapping(&mut self, ssn: Ssn, at: Offset) {
+        let follows = || self.at + u64::from(ssn.since(self.ssn)) == at;
+        self.out_of_order |= !ssn.before(self.ssn) && !follows();
     }
 
     /// Adds held bytes, which began at SSN `began` if they came in order.

@@ -50,11 +50,11 @@ impl Subflows {
             return if self.long_numbers(opts) { 28 } else { 24 };
         }
         // The one infinite mapping with its Data ACK, also where its segment is retransmitted.
-        let unsaid = |from: Ssn| {
+        let unacked = |by: Ssn| {
             let mut subflows = self.iter();
-            subflows.any(|sf| !sf.tcp.snd_una_ssn().after(from))
+            subflows.any(|sf| !sf.tcp.snd_una_ssn().after(by))
         };
-        let infinite = level.infinite_due() || fallback.resend.from.is_some_and(unsaid);
+        let infinite = level.infinite_due() || fallback.announce.carried_by.is_some_and(unacked);
         match (infinite, fallback.unconfirmed.is_some()) {
             (true, _) => 28,
             (false, true) => 12,
@@ -65,7 +65,9 @@ impl Subflows {
     /// Mappings use 64-bit data sequence numbers, unless the application asked to save four bytes and the connection is too slow to wrap
     /// within the life of a segment. // rfc8684:D15
     fn long_numbers(&self, opts: &ConnOptions) -> bool {
-        opts.long_dsn || self.iter().map(Subflow::rate).sum::<u64>() >= SLOW
+        // One whose handshake is not over has no round trip, and nothing in flight.
+        let measured = self.iter().filter(|sf| sf.tcp.srtt().is_some());
+        opts.long_dsn || measured.map(Subflow::rate).sum::<u64>() >= SLOW
     }
 
     fn map_dsn(&self, opts: &ConnOptions, dsn: manypath_wire::dsn::Dsn) -> MapDsn {
@@ -231,7 +233,7 @@ impl Streams<'_> {
     ) {
         let sf = &self.subflows[segment.i];
         match (segment.mapping, sf.signals.queue.front()) {
-            (Some(mapping), _) if fallback.wants_infinite(level, mapping) => {
+            (Some(mapping), _) if fallback.wants_infinite(level, mapping, segment.plan.ssn) => {
                 add(
                     list,
                     self.subflows
@@ -444,12 +446,10 @@ impl SendQueue {
 impl Fallback {
     /// A segment of this mapping carries the infinite mapping. Where everything is resent, what was in flight before does not: if a
     /// middlebox rewrites, the receiver can tell only by the segment at hand where the mapping begins.
-    fn wants_infinite(&self, level: Level, mapping: &TxMapping) -> bool {
-        match self.resend.from {
-            Some(from) if mapping.ssn == from => true,
-            Some(from) => level.infinite_due() && mapping.ssn.after(from),
-            None => level.infinite_due(),
-        }
+    fn wants_infinite(&self, level: Level, mapping: &TxMapping, ssn: Ssn) -> bool {
+        let resent = |from: Ssn| !mapping.ssn.before(from);
+        let first = level.infinite_due() && self.resend.from.is_none_or(resent);
+        first || self.announce.carried_by == Some(ssn)
     }
 }
 

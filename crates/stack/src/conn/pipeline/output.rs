@@ -539,6 +539,7 @@ impl Conn {
             sf.evidence.first_end.get_or_insert(m.at + u64::from(m.len));
             if self.level.infinite_due() {
                 self.level.infinite_sent();
+                self.fallback.announce.carried_by = Some(m.ssn);
                 self.fallback.announce.without_data = false;
             }
         }

@@ -16,6 +16,8 @@ fn failure() -> ChecksumFailure {
         held: 10,
         bare: false,
         mapped_at: None,
+        out_of_order: false,
+        continued: false,
         since: Instant::from_secs(1),
         again_at: Instant::from_secs(1),
         sent: 1,
@@ -63,6 +65,22 @@ fn an_infinite_mapping_begins_with_its_segment_unless_unmapped_pieces_precede_it
         assert_eq!(held.end(), at(120), "{name}");
         let found = held.begins_here(Ssn::new(said), Ssn::new(here));
         assert_eq!(found, begins, "{name}");
+    }
+}
+
+#[test]
+fn a_mapping_that_does_not_continue_the_failed_one_shows_that_held_bytes_are_not_the_stream() {
+    // rfc8684:B9,B11
+    for (name, ssn, position, out_of_order) in [
+        ("the failed one again", 101, 100, false),
+        ("what follows it", 111, 110, false),
+        ("older data behind it", 111, 90, true),
+        ("a part of another subflow was left out", 111, 150, true),
+        ("retransmitted from before", 91, 90, false),
+    ] {
+        let mut found = failure();
+        found.note_mapping(Ssn::new(ssn), at(position));
+        assert_eq!(found.is_out_of_order(), out_of_order, "{name}");
     }
 }
 
