@@ -1,7 +1,7 @@
 //! What is known of a subflow when something happens that may end in fallback.
 
-use crate::conn::fallback::Fallback;
 use crate::conn::fallback::decide::{Facts, Failing, Held, Received, Sent};
+use crate::conn::fallback::{ChecksumFailure, Fallback, HeldOrder};
 use crate::conn::recv::queue::ReceiveQueue;
 use crate::conn::send::queue::SendQueue;
 use crate::conn::subflow::table::Subflows;
@@ -16,9 +16,9 @@ impl Fallback {
         recv: &ReceiveQueue,
         i: SubflowIdx,
     ) -> Facts {
-        let out_of_order = self.checksum_failure.filter(|f| f.is_out_of_order());
-        let held_elsewhere = out_of_order.is_some_and(|f| f.subflow() == subflows[i].id());
-        let gaps = held_elsewhere || subflows.has_gaps(recv, i);
+        let here = |f: &ChecksumFailure| f.subflow() == subflows[i].id();
+        let held_order = self.checksum_failure.filter(here).map(|f| f.held_order());
+        let gaps = held_order == Some(HeldOrder::Other) || subflows.has_gaps(recv, i);
         Facts {
             others: subflows.others(i),
             sent: match subflows.is_contiguous(send, i) {
@@ -33,7 +33,7 @@ impl Fallback {
             held: subflows.held_bytes(recv, i),
             failing: match self.checksum_failure {
                 None => Failing::No,
-                Some(failure) if failure.is_continued() => Failing::Continued,
+                Some(failure) if failure.held_order() == HeldOrder::Stream => Failing::Continued,
                 Some(failure) if failure.is_answered() => Failing::Answered,
                 Some(_) => Failing::Unanswered,
             },

@@ -98,10 +98,8 @@ pub(crate) struct ChecksumFailure {
     bare: bool,
     /// SSN of the last segment with a mapping.
     mapped_at: Option<Ssn>,
-    /// A mapping came that does not continue the failed one, or an infinite one: what is held is not the stream.
-    out_of_order: bool,
-    /// An infinite mapping came without data, and continues it.
-    continued: bool,
+    /// What mappings say that came since about what is held.
+    order: HeldOrder,
     pub(in crate::conn) since: Instant,
     again_at: Instant,
     sent: u8,
@@ -121,8 +119,7 @@ impl ChecksumFailure {
             held: u64::from(failed.len),
             bare: false,
             mapped_at: None,
-            out_of_order: false,
-            continued: false,
+            order: HeldOrder::Unknown,
             since: now,
             again_at: now,
             sent: 0,
@@ -167,26 +164,24 @@ impl ChecksumFailure {
         self.at + self.held
     }
 
-    /// By mappings that came since, what is held of the subflow is not the stream.
-    pub(in crate::conn) fn is_out_of_order(&self) -> bool {
-        self.out_of_order
-    }
-
-    /// By the peer's infinite mapping, what is held is the stream.
-    pub(in crate::conn) fn is_continued(&self) -> bool {
-        self.continued
+    pub(in crate::conn) fn held_order(&self) -> HeldOrder {
+        self.order
     }
 
     /// Notes where the peer's infinite mapping begins.
     pub(in crate::conn) fn note_infinite(&mut self, ssn: Ssn, at: Offset) {
         self.note_mapping(ssn, at);
-        self.continued |= !self.out_of_order;
+        if self.order == HeldOrder::Unknown {
+            self.order = HeldOrder::Stream;
+        }
     }
 
     /// Notes that the peer maps this SSN to this position. Both numbers are its own, which no middlebox shifts.
     pub(in crate::conn) fn note_mapping(&mut self, ssn: Ssn, at: Offset) {
         let follows = || self.at + u64::from(ssn.since(self.ssn)) == at;
-        self.out_of_order |= !ssn.before(self.ssn) && !follows();
+        if !ssn.before(self.ssn) && !follows() {
+            self.order = HeldOrder::Other;
+        }
     }
 
     /// Adds held bytes, which began at SSN `began` if they came in order.
@@ -215,6 +210,16 @@ impl ChecksumFailure {
             false => self,
         }
     }
+}
+
+/// Whether what is held of a subflow since a checksum failed is the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::conn) enum HeldOrder {
+    Unknown,
+    /// An infinite mapping came without data, and continues the failed mapping.
+    Stream,
+    /// A mapping came that does not continue the failed one: the peer sent other data here as well.
+    Other,
 }
 
 /// Data ACKs remembered.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::api::FallbackCause;
+use crate::conn::fallback::HeldOrder;
 use crate::conn::subflow::liveness::Uplink;
 use crate::conn::tests::{Bench, at};
 use crate::ids::SubflowId;
@@ -16,8 +17,7 @@ fn failure() -> ChecksumFailure {
         held: 10,
         bare: false,
         mapped_at: None,
-        out_of_order: false,
-        continued: false,
+        order: HeldOrder::Unknown,
         since: Instant::from_secs(1),
         again_at: Instant::from_secs(1),
         sent: 1,
@@ -71,16 +71,31 @@ fn an_infinite_mapping_begins_with_its_segment_unless_unmapped_pieces_precede_it
 #[test]
 fn a_mapping_that_does_not_continue_the_failed_one_shows_that_held_bytes_are_not_the_stream() {
     // rfc8684:B9,B11
-    for (name, ssn, position, out_of_order) in [
-        ("the failed one again", 101, 100, false),
-        ("what follows it", 111, 110, false),
-        ("older data behind it", 111, 90, true),
-        ("a part of another subflow was left out", 111, 150, true),
-        ("retransmitted from before", 91, 90, false),
+    for (name, ssn, position, order) in [
+        ("the failed one again", 101, 100, HeldOrder::Unknown),
+        ("what follows it", 111, 110, HeldOrder::Unknown),
+        ("older data behind it", 111, 90, HeldOrder::Other),
+        (
+            "data of another subflow left out",
+            111,
+            150,
+            HeldOrder::Other,
+        ),
+        ("retransmitted from before", 91, 90, HeldOrder::Unknown),
     ] {
         let mut found = failure();
         found.note_mapping(Ssn::new(ssn), at(position));
-        assert_eq!(found.is_out_of_order(), out_of_order, "{name}");
+        assert_eq!(found.held_order(), order, "{name}");
+        found.note_infinite(Ssn::new(111), at(110));
+        let expected = match order {
+            HeldOrder::Other => HeldOrder::Other,
+            _ => HeldOrder::Stream,
+        };
+        assert_eq!(
+            found.held_order(),
+            expected,
+            "{name}, and an infinite mapping"
+        );
     }
 }
 
