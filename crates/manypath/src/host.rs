@@ -78,8 +78,10 @@ impl Host {
     /// ([`ConnectOptions::timeout`]).
     ///
     /// # Errors
-    /// `InvalidInput` for what is no peer, `NotFound` for a name that nobody knows; `ConnectionRefused`, `TimedOut`, `HostUnreachable`
-    /// and `NetworkUnreachable` as with TCP, the last one also without a path of the right family; `AddrNotAvailable` without a free port.
+    /// `InvalidInput` for what is no peer, `NotFound` for a name that nobody knows; `AddrNotAvailable` without a free port. As with TCP:
+    /// `NetworkUnreachable` at once where no path has a route or is of the right family; `ConnectionRefused` by the peer's RST;
+    /// `HostUnreachable` three seconds after the last way was said to be none, by a router or because the next hop is silent (which
+    /// takes three seconds more); `TimedOut` where nothing comes.
     pub async fn connect(&self, to: impl IntoTarget) -> io::Result<MpStream> {
         self.connect_with(to, &self.defaults.connect).await
     }
@@ -202,13 +204,15 @@ impl Host {
             .collect()
     }
 
-    /// Why paths that were named, or that the host has, are not in use now: one line for each.
+    /// Why paths that were named, or that the host has, are not in use now, or lead nowhere (no route, a router that does not answer):
+    /// one line for each.
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {
         let missing = self.inner.missing().into_iter().map(|m| m.to_string());
         let stalled = self.inner.stalled().into_iter();
         let stalled = stalled.map(|(path, why)| format!("{}: {why}", path.addr));
-        missing.chain(stalled).collect()
+        let dead_ends = self.inner.dead_ends();
+        missing.chain(stalled).chain(dead_ends).collect()
     }
 
     /// All connections at this moment.

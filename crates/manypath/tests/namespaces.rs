@@ -15,6 +15,7 @@ use manypath::{Host, PathEvent};
 use std::io::{self, Read, Write};
 use std::net::TcpListener;
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn host() -> io::Result<Host> {
@@ -107,4 +108,40 @@ fn a_download_goes_on_when_a_cable_is_cut() {
     assert_eq!(total.expect("all of it"), BYTES as u64);
     server.join().expect("no panic").expect("the kernel served");
     cutter.join().expect("the cable was cut");
+}
+
+/// What connecting to `to` from our own end of the cables says, how long that takes, and the host's troubles then.
+fn refusal(lab: &Lab, to: &'static str) -> (io::Error, Duration, Vec<String>) {
+    lab.ours.block_on(move || async move {
+        let host = Host::builder().path("v1").build().expect("a host");
+        let began = Instant::now();
+        let refused = host.connect(to).await.expect_err("nobody is there");
+        (refused, began.elapsed(), host.troubles())
+    })
+}
+
+#[test]
+fn without_a_route_the_network_is_unreachable_at_once() {
+    let Some(lab) = Lab::new(1) else { return };
+    lab.address_ours(1);
+    let (error, took, troubles) = refusal(&lab, "192.0.2.1:80");
+    assert_eq!(error.kind(), io::ErrorKind::NetworkUnreachable, "{error}");
+    assert!(error.to_string().contains("192.0.2.1"), "{error}");
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    let told = |line: &&String| line.contains("v1 has no route to other networks");
+    assert!(troubles.iter().any(|line| told(&line)), "{troubles:?}");
+}
+
+#[test]
+fn a_neighbour_that_does_not_answer_makes_the_host_unreachable() {
+    let Some(lab) = Lab::new(1) else { return };
+    lab.address_ours(1);
+    lab.ours.run(|| run("ip route add default via 10.77.1.77"));
+    for to in ["10.77.1.99:80", "192.0.2.1:80"] {
+        let (error, took, troubles) = refusal(&lab, to);
+        assert_eq!(error.kind(), io::ErrorKind::HostUnreachable, "{to} {error}");
+        assert!(took < Duration::from_secs(12), "{to} {took:?}");
+        let told = troubles.iter().any(|line| line.contains("10.77.1.77"));
+        assert_eq!(told, to.starts_with("192"), "{troubles:?}");
+    }
 }

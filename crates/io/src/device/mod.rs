@@ -142,6 +142,17 @@ pub trait Transmit: Send {
         let _ = (src, dst, hop);
     }
 
+    /// IP packets that were dropped since the last call because the next hop does not answer, for which the device was due
+    /// ([`Transmit::deadline`]). Devices without neighbours have none.
+    fn take_lost(&mut self) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
+
+    /// Routers that do not answer.
+    fn silent_gateways(&self) -> Vec<IpAddr> {
+        Vec::new()
+    }
+
     /// What was sent from `src` to `dst` was not answered: the neighbour on the way may be gone, or have another hardware address
     /// (the negative advice of RFC 4861 section 7.3.3 and RFC 1122 section 3.3.1.4). Devices without neighbours do not care.
     fn doubt(&mut self, src: IpAddr, dst: IpAddr) {

@@ -497,7 +497,11 @@ impl Transmit for PacketTransmit {
                 let copy = frame.to_vec();
                 self.neighbours.park(hop, copy);
             }
-            Lookup::Unreachable => self.counters.drop_unreachable += 1,
+            Lookup::Unreachable => {
+                self.counters.drop_unreachable += 1;
+                let copy = frame.to_vec();
+                self.neighbours.lose(copy);
+            }
         }
     }
 
@@ -514,6 +518,18 @@ impl Transmit for PacketTransmit {
         let back = self.neighbours.on_frame(self.now, frame);
         self.send_outputs();
         back
+    }
+
+    fn take_lost(&mut self) -> Vec<Vec<u8>> {
+        let mut lost = self.neighbours.take_lost();
+        lost.iter_mut().for_each(|frame| {
+            frame.drain(..HEAD.min(frame.len()));
+        });
+        lost
+    }
+
+    fn silent_gateways(&self) -> Vec<IpAddr> {
+        self.neighbours.silent_gateways()
     }
 
     fn doubt(&mut self, src: IpAddr, dst: IpAddr) {

@@ -17,11 +17,12 @@ use crate::race::memory::Memory;
 use clock::{Clock, instant, since_start};
 use manypath_stack::ids::ConnId;
 use manypath_stack::{
-    ConnState, Event, EventKind, Gather, IfaceId, Path, PathEvent, RateLimit, Slots, Stack,
+    ConnState, Event, EventKind, Gather, IfaceId, Path, PathEvent, RateLimit, RxMeta, Slots, Stack,
     StackConfig, Transmit, TxMeta,
 };
 use manypath_tcp::time::Instant;
 use manypath_wire::ids::FourTuple;
+use manypath_wire::ip::icmp::{self, Complaint};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -333,6 +334,18 @@ impl Shared {
             .collect()
     }
 
+    /// Routers that do not answer, with the interface's name.
+    pub(crate) fn silent_gateways(&self) -> Vec<(String, IpAddr)> {
+        let session = self.session();
+        let ports = session.guard.ports.all.iter();
+        let of = |port: &Port| {
+            let name = port.info.name.clone();
+            let silent = port.transmit.silent_gateways().into_iter();
+            silent.map(move |gateway| (name.clone(), gateway))
+        };
+        ports.flat_map(of).collect()
+    }
+
     /// Waits until no connection owes its peer anything, and none is held that is not over at both ends. Subflows that still finish,
     /// on a path that died perhaps, are nobody's concern.
     pub(crate) async fn wait_idle(&self) {
@@ -541,6 +554,17 @@ impl Session<'_> {
             if port.transmit.deadline().is_some_and(|d| d <= elapsed) {
                 port.transmit.set_now(elapsed);
                 port.transmit.on_timeout();
+            }
+            let iface = port.info.iface;
+            for packet in port.transmit.take_lost() {
+                // As a kernel tells its own TCP: an ICMP error about the packet, from the destination that cannot be reached.
+                if let Some(error) = icmp::complain(&packet, Complaint::NoNeighbour) {
+                    let meta = RxMeta {
+                        checksum_ok: true,
+                        joined: false,
+                    };
+                    inner.stack.handle_packet(now, iface, &error, meta);
+                }
             }
         }
         self.pump();

@@ -6,7 +6,7 @@ use crate::netlink::{Snapshot, way_to};
 use crate::path::{HostPath, Missing, PathSpec, Role, follow};
 use manypath_host::Setup;
 use manypath_stack::{IfaceId, Path, PathEvent, RateLimit};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -116,8 +116,8 @@ pub(super) struct Attachment {
     host: Snapshot,
     /// The paths that were named and are not there.
     pub(super) missing: Vec<Missing>,
-    /// Pairs of addresses whose way was asked for since.
-    asked: BTreeSet<(IpAddr, IpAddr)>,
+    /// Pairs of addresses whose way was asked for since, and whether there is one.
+    asked: BTreeMap<(IpAddr, IpAddr), bool>,
     /// Tells that the host has changed.
     pub(super) changes: watch::Sender<()>,
     /// The limits of interfaces that the stack was told of, by the number of the interface.
@@ -221,24 +221,43 @@ impl Attachment {
     }
 
     /// Finds the router between each of these addresses of ours and the peer's, as the host's routes have it: there may be routes to one
-    /// destination, or a default route in halves. What was asked once is asked again when something has changed.
-    pub(super) fn find_ways(&mut self, shared: &Arc<Shared>, pairs: &[(IpAddr, IpAddr)]) {
-        for (local, remote) in pairs {
+    /// destination, or a default route in halves. What was asked once is asked again when something has changed. Answers the pairs
+    /// between which no route leads.
+    pub(super) fn find_ways(
+        &mut self,
+        shared: &Arc<Shared>,
+        pairs: &[(IpAddr, IpAddr)],
+    ) -> Vec<(IpAddr, IpAddr)> {
+        let mut without = Vec::new();
+        for pair in pairs {
             if self.asked.len() >= MOST_ASKED {
                 self.asked.clear();
             }
-            if !self.asked.insert((*local, *remote)) {
-                continue;
+            let known = self.asked.get(pair).copied();
+            let leads = known.unwrap_or_else(|| self.find_way(shared, *pair));
+            self.asked.insert(*pair, leads);
+            if !leads {
+                without.push(*pair);
             }
-            let ours = |p: &&HostPath| p.addr == *local && p.mac.is_some();
-            let Some(path) = self.seen.iter().find(ours) else {
-                continue;
-            };
-            // Without an answer its gateway has to do.
-            if let Ok(Some(way)) = way_to(*remote, Some(*local), path.index) {
-                let hop = way.gateway.unwrap_or(*remote);
-                shared.with_transmit(IfaceId(path.index), |t| t.via(*local, *remote, hop));
+        }
+        without
+    }
+
+    /// False if the host has no route for a packet between these addresses.
+    fn find_way(&self, shared: &Arc<Shared>, (local, remote): (IpAddr, IpAddr)) -> bool {
+        let ours = |p: &&HostPath| p.addr == local && p.mac.is_some();
+        let Some(path) = self.seen.iter().find(ours) else {
+            return true;
+        };
+        match way_to(remote, Some(local), path.index) {
+            Ok(Some(way)) => {
+                let hop = way.gateway.unwrap_or(remote);
+                shared.with_transmit(IfaceId(path.index), |t| t.via(local, remote, hop));
+                true
             }
+            // Of an address that the host does not have its routes say nothing, and a gateway that was named has to do.
+            Ok(None) => path.owned || path.gateway.is_some(),
+            Err(_) => true,
         }
     }
 
@@ -264,6 +283,19 @@ impl Attachment {
             Some((told.path.clone(), why))
         };
         stalled.filter_map(why).collect()
+    }
+
+    /// A line for each path from which no route leads to other networks.
+    pub(super) fn unrouted(&self) -> Vec<String> {
+        let passing = self.seen.iter().filter(|path| path.role != Role::Stalled);
+        let lacking = passing.filter(|path| news::lacks_route(path, &self.host));
+        let line = |path: &HostPath| {
+            let (iface, addr) = (&path.iface, path.addr);
+            format!(
+                "{addr}: {iface} has no route to other networks, only hosts on its own link can be reached"
+            )
+        };
+        lacking.map(line).collect()
     }
 
     /// The host when the stack was told last.

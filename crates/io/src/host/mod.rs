@@ -135,6 +135,17 @@ impl Host {
         lock(&self.0.attachment).stalled()
     }
 
+    /// Why paths that can be used lead nowhere, or not far: no route to other networks, a router that does not answer.
+    #[must_use]
+    pub fn dead_ends(&self) -> Vec<String> {
+        let unrouted = lock(&self.0.attachment).unrouted();
+        let silent = self.0.shared.silent_gateways().into_iter();
+        let silent = silent.map(|(iface, gateway)| {
+            format!("{iface}: its router {gateway} does not answer (no ARP or neighbour discovery)")
+        });
+        unrouted.into_iter().chain(silent).collect()
+    }
+
     /// What the stack decided how often.
     #[must_use]
     pub fn counters(&self) -> Counters {
@@ -236,9 +247,9 @@ impl Host {
         self.0.names.use_servers(servers);
     }
 
-    /// Finds the routers between addresses of ours and of peers.
-    pub(crate) fn find_ways(&self, pairs: &[(IpAddr, IpAddr)]) {
-        lock(&self.0.attachment).find_ways(&self.0.shared, pairs);
+    /// Finds the routers between addresses of ours and of peers. Answers the pairs between which no route leads.
+    pub(crate) fn find_ways(&self, pairs: &[(IpAddr, IpAddr)]) -> Vec<(IpAddr, IpAddr)> {
+        lock(&self.0.attachment).find_ways(&self.0.shared, pairs)
     }
 
     /// How often something was put back that somebody took away or changed of what was set up on the host: firewall rules, routes and

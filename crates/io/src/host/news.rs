@@ -74,7 +74,7 @@ pub(super) fn tell(old: &[HostPath], new: &[HostPath], before: Option<&Snapshot>
     for path in pass.iter().filter(|path| !has(&passed, path)) {
         let reason = why_came(path.index, path.addr, before);
         tracing::info!("path {} ({}) can be used: {reason}", path.iface, path.addr);
-        if path.gateway.is_none() && path.mac.is_some() && !host.is_routed(path.index, path.addr) {
+        if lacks_route(path, host) {
             tracing::warn!(
                 "path {} ({}) has no route to other networks: only hosts on its own link can be reached by it. Add a default route, \
                  or name the router: --path {}={},gateway=ADDR",
@@ -85,6 +85,11 @@ pub(super) fn tell(old: &[HostPath], new: &[HostPath], before: Option<&Snapshot>
             );
         }
     }
+}
+
+/// From a path only hosts on its own link can be reached. Pure.
+pub(super) fn lacks_route(path: &HostPath, host: &Snapshot) -> bool {
+    path.gateway.is_none() && path.mac.is_some() && !host.is_routed(path.index, path.addr)
 }
 
 /// What a path lacks on a host. Pure.

@@ -40,10 +40,7 @@ impl HostResolver {
             .filter(|addr| seen.insert(*addr));
         let addrs: Vec<IpAddr> = addrs.collect();
         match addrs.is_empty() {
-            true => Err(io::Error::new(
-                io::ErrorKind::NotFound,
-                format!("'{host}' has no address"),
-            )),
+            true => Err(io::Error::new(io::ErrorKind::NotFound, "it has no address")),
             false => Ok(addrs),
         }
     }

@@ -79,11 +79,20 @@ impl Names {
     /// without any the host's routes decide. An address is its own.
     ///
     /// # Errors
-    /// `NotFound` if nobody knows the name, `TimedOut` if nobody answers; those of the host's resolver.
+    /// `InvalidInput` for what can be no name, `NotFound` if nobody knows the name, `TimedOut` if nobody answers; those of the host's
+    /// resolver. Each says which name.
     pub async fn lookup(&self, ways: &[NameWay], host: &str) -> io::Result<Vec<IpAddr>> {
         if let Ok(addr) = host.parse() {
             return Ok(vec![addr]);
         }
+        let found = match check(host) {
+            Ok(()) => self.find(ways, host).await,
+            Err(what) => Err(io::Error::new(io::ErrorKind::InvalidInput, what)),
+        };
+        found.map_err(|error| io::Error::new(error.kind(), format!("{host:?}: {error}")))
+    }
+
+    async fn find(&self, ways: &[NameWay], host: &str) -> io::Result<Vec<IpAddr>> {
         let (known, config) = {
             let mut files = lock(&self.files);
             files.refresh();
@@ -150,6 +159,29 @@ impl Names {
     }
 }
 
+/// Whether a text can be the name of a host (RFC 1035 section 2.3.4, RFC 2181 section 11), or what is wrong with it. Names in other
+/// scripts grow when they are encoded, so they may fail later. Pure.
+fn check(host: &str) -> Result<(), &'static str> {
+    let name = host.strip_suffix('.').unwrap_or(host);
+    if name.is_empty() {
+        return Err("a name cannot be empty");
+    }
+    if name.len() > 253 {
+        return Err("a name has 253 bytes at most");
+    }
+    if name.contains(|c: char| c.is_control() || c.is_whitespace()) {
+        return Err("a name has no spaces or control characters");
+    }
+    for label in name.split('.') {
+        match label.len() {
+            0 => return Err("a name has no empty part between two dots"),
+            1..=63 => {}
+            _ => return Err("no part of a name has more than 63 bytes"),
+        }
+    }
+    Ok(())
+}
+
 fn delay(asked: &Asked) -> Duration {
     match asked {
         Asked::Server(candidate) => candidate.delay,
@@ -194,6 +226,21 @@ mod tests {
                 "0.0.0.0>192.0.2.54:53"
             ]
         );
+    }
+
+    #[tokio::test]
+    async fn what_can_be_no_name_is_said_at_once_and_by_name() {
+        let long = ["a".repeat(64), "a.".repeat(130)];
+        let names = ["a_b..c", "", ".", ".a", "a b", "a\0b", &long[0], &long[1]];
+        for name in names {
+            let error = Names::default().lookup(&[], name).await;
+            let error = error.expect_err("no name");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{name:?}");
+            assert!(error.to_string().contains(&format!("{name:?}")), "{error}");
+        }
+        for name in ["a_b.c", "example.net.", "a", "b\u{fc}cher.example"] {
+            assert_eq!(check(name), Ok(()), "{name}");
+        }
     }
 
     #[tokio::test]

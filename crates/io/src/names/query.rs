@@ -195,7 +195,7 @@ fn of_net(error: NetError) -> io::Error {
     if error.is_no_records_found() || error.is_nx_domain() {
         return io::Error::new(
             io::ErrorKind::NotFound,
-            "the name server knows no address of it",
+            "the name server knows no address of this name",
         );
     }
     match error {

@@ -21,6 +21,9 @@ const ENTRIES_MAX: usize = 1024;
 /// connection a second, so that hundreds of connections opened at once have to fit.
 const PARKED_MAX: usize = 1024;
 const PARKED_BYTES_MAX: usize = 512 * 1024;
+/// Packets kept that could not be delivered, of which the stack is told. One of a connection is enough, and connections beyond wait
+/// for their own time-outs.
+const LOST_MAX: usize = 64;
 /// Frames waiting to be sent; questions beyond are not asked, they would be repeated anyway.
 pub(super) const OUTPUT_MAX: usize = 256;
 
@@ -99,6 +102,8 @@ pub struct Neighbours {
     parked: VecDeque<Parked>,
     parked_bytes: usize,
     pub(super) output: VecDeque<Output>,
+    /// Packets, as they were parked, whose neighbour did not answer.
+    lost: Vec<Vec<u8>>,
     /// How often a neighbour answered that had not, or from another hardware address than before.
     returned: u64,
     pub(super) counters: Counters,
@@ -116,6 +121,7 @@ impl Neighbours {
             parked: VecDeque::new(),
             parked_bytes: 0,
             output: VecDeque::new(),
+            lost: Vec::new(),
             returned: 0,
             counters: Counters::default(),
         }
@@ -428,16 +434,48 @@ impl Neighbours {
         }
     }
 
-    fn drop_parked(&mut self, hop: IpAddr) {
-        let before = self.parked.len();
-        self.parked.retain(|p| p.hop != hop);
+    /// The packets that waited for `hop` wait no more.
+    fn drop_parked(&mut self, hop: IpAddr) -> Vec<Vec<u8>> {
+        let all = std::mem::take(&mut self.parked);
+        let (dropped, kept): (VecDeque<Parked>, VecDeque<Parked>) =
+            all.into_iter().partition(|parked| parked.hop == hop);
+        self.parked = kept;
         self.parked_bytes = self.parked.iter().map(|p| p.bytes.len()).sum();
-        self.counters.dropped += (before - self.parked.len()) as u64;
+        self.counters.dropped += dropped.len() as u64;
+        dropped.into_iter().map(|p| p.bytes).collect()
+    }
+
+    /// A packet whose neighbour does not answer is dropped: [`Neighbours::take_lost`] tells.
+    pub fn lose(&mut self, bytes: Vec<u8>) {
+        if self.lost.len() < LOST_MAX {
+            self.lost.push(bytes);
+        }
+    }
+
+    /// The packets that were dropped since the last call because their neighbour does not answer; some of them if they were many.
+    pub fn take_lost(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// Routers that were asked for lately and do not answer.
+    #[must_use]
+    pub fn silent_gateways(&self) -> Vec<IpAddr> {
+        let failed = |hop: &IpAddr| {
+            let state = self.entries.get(hop).map(|entry| entry.state);
+            matches!(state, Some(State::Failed { .. }))
+        };
+        let mut silent: Vec<IpAddr> = self.links.iter().filter_map(|l| l.gateway).collect();
+        silent.retain(failed);
+        silent.dedup();
+        silent
     }
 
     /// When [`Neighbours::on_timeout`] has something to do.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
+        if !self.lost.is_empty() {
+            return Some(Duration::ZERO);
+        }
         self.entries
             .values()
             .filter_map(|e| match e.state {
@@ -482,7 +520,9 @@ impl Neighbours {
                 }
                 State::Incomplete { .. } | State::Failed { .. } | State::Reachable { .. } => {
                     self.counters.failed += 1;
-                    self.drop_parked(hop);
+                    for packet in self.drop_parked(hop) {
+                        self.lose(packet);
+                    }
                     State::Failed {
                         until: now + FAILED,
                     }
@@ -562,6 +602,26 @@ mod tests {
             .to_frame(THEIRS, OURS),
             _ => unreachable!("both of one family"),
         }
+    }
+
+    #[test]
+    fn packets_for_a_neighbour_that_does_not_answer_are_told() {
+        let mut n = cache("10.0.0.1", false);
+        let gateway = ip("10.0.0.254");
+        assert_eq!(n.resolve(secs(0), ip("10.0.0.1"), gateway), Lookup::Wait);
+        n.park(gateway, vec![1, 2, 3]);
+        for at in 1..=3 {
+            assert!(n.take_lost().is_empty() && n.silent_gateways().is_empty());
+            n.on_timeout(secs(at));
+        }
+        assert_eq!(n.silent_gateways(), [gateway]);
+        assert_eq!(n.deadline(), Some(Duration::ZERO), "at once");
+        assert_eq!(n.take_lost(), [[1, 2, 3]]);
+        assert_eq!(n.deadline(), None);
+        for _ in 0..2 * LOST_MAX {
+            n.lose(vec![0]);
+        }
+        assert_eq!(n.take_lost().len(), LOST_MAX);
     }
 
     #[test]
@@ -656,6 +716,7 @@ mod tests {
         assert_eq!(controls(&mut n).len(), 3);
         assert_eq!(n.counters().failed, 1);
         assert_eq!(n.counters().dropped, 1);
+        assert_eq!(n.take_lost(), [[0; 10]]);
         assert_eq!(n.deadline(), None);
         assert_eq!(n.resolve(secs(3), us, them), Lookup::Unreachable);
         assert_eq!(n.resolve(secs(4), us, them), Lookup::Wait);

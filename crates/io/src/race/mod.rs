@@ -151,7 +151,9 @@ fn look<A: Attempt>(
                 Poll::Pending => break,
                 Poll::Ready(Step::Doubted) => {
                     lane.bad = true;
-                    errors.push(io::ErrorKind::HostUnreachable.into());
+                    let text =
+                        "no way to the peer: a router said so, or the next hop does not answer";
+                    errors.push(io::Error::new(io::ErrorKind::HostUnreachable, text));
                     inputs.push(Input::Doubted(i));
                 }
                 Poll::Ready(Step::Connected(it)) => {

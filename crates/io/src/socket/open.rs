@@ -35,12 +35,19 @@ pub(super) async fn open(request: Request<'_>) -> io::Result<(Handle, usize)> {
         remotes: &remotes,
         ..request
     };
-    let candidates = candidates(&request);
+    let mut candidates = candidates(&request);
     if candidates.is_empty() {
         return Err(error::of_call(StackError::NoPath));
     }
-    let pairs = candidates.iter().map(|c| (c.local, c.remote.ip()));
-    request.host.find_ways(&pairs.collect::<Vec<_>>());
+    let pairs: Vec<_> = candidates
+        .iter()
+        .map(|c| (c.local, c.remote.ip()))
+        .collect();
+    let without = request.host.find_ways(&pairs);
+    candidates.retain(|c| !without.contains(&(c.local, c.remote.ip())));
+    if candidates.is_empty() {
+        return Err(no_route(&pairs));
+    }
     let run = Run::begin(request.host.shared());
     let delays: Vec<Duration> = candidates.iter().map(|c| c.delay).collect();
     let outcome = race(&delays, |i| {
@@ -67,6 +74,18 @@ pub(super) async fn open(request: Request<'_>) -> io::Result<(Handle, usize)> {
         }
     };
     Ok((handle, taken))
+}
+
+/// As TCP has it (ENETUNREACH).
+fn no_route(pairs: &[(IpAddr, IpAddr)]) -> io::Error {
+    let pairs = pairs
+        .iter()
+        .map(|(from, to)| format!("from {from} to {to}"));
+    let text = format!(
+        "no route {}: add one (ip route), or name the router of a path (gateway=ADDRESS)",
+        pairs.collect::<Vec<_>>().join(", ")
+    );
+    io::Error::new(io::ErrorKind::NetworkUnreachable, text)
 }
 
 /// Without addresses of the host itself. Their packets stay inside its kernel, so a SYN that leaves by a device has no answer.

@@ -112,6 +112,8 @@ pub enum Complaint {
     Problem(Problem),
     /// Pieces of the packet whose first one is quoted did not come in time (RFC 1122 section 3.3.2, RFC 8200 section 4.5).
     Incomplete,
+    /// The next hop does not answer (RFC 1122 section 2.3.2.2, RFC 4443 section 3.1): said to our own stack.
+    NoNeighbour,
 }
 
 /// The error about `packet` that goes back to its source. `None` where none may be sent: about what is no TCP and could be an error
@@ -121,6 +123,8 @@ pub fn complain(packet: &[u8], complaint: Complaint) -> Option<Vec<u8>> {
     let (message, code, word) = match (packet.first()? >> 4, complaint) {
         (4, Complaint::Incomplete) => (11, 1, 0),
         (6, Complaint::Incomplete) => (3, 1, 0),
+        (4, Complaint::NoNeighbour) => (3, 1, 0),
+        (6, Complaint::NoNeighbour) => (1, 3, 0),
         (6, Complaint::Problem(problem)) => (4, problem.code.number(), problem.pointer),
         _ => return None,
     };
