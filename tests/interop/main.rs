@@ -23,6 +23,7 @@ mod opening;
 mod paths;
 mod peers;
 mod proxy;
+mod proxy_streams;
 mod racing;
 mod service;
 mod signals;
