@@ -1,6 +1,7 @@
 //! What must hold for any bytes: nothing panics, and what was understood can be written and read back unchanged.
 #![forbid(unsafe_code)]
 
+mod config;
 mod connection;
 mod control;
 mod convert;
@@ -10,6 +11,7 @@ mod perf;
 mod script;
 mod stack;
 mod subflow;
+mod users;
 
 use manypath_wire::checksum::Sum;
 use manypath_wire::cursor::Writer;
@@ -23,6 +25,7 @@ use manypath_wire::tcp::mptcp::{self, MptcpOption};
 use manypath_wire::tcp::options::Options;
 use manypath_wire::{describe, tcp};
 
+pub use config::config;
 pub use connection::connection;
 pub use control::control;
 pub use convert::convert;
@@ -31,6 +34,7 @@ pub use openings::openings;
 pub use perf::perf;
 pub use stack::stack;
 pub use subflow::subflow;
+pub use users::users;
 
 /// Options with room for the largest header.
 const MAX_OPTIONS: usize = 40;
