@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use manypath_proxy::opening::http::chunk::{Decoder, Piece};
 use manypath_proxy::opening::http::fields::{self, Additions, Manner};
-use manypath_proxy::opening::http::framing::{self, Body};
+use manypath_proxy::opening::http::framing;
 use manypath_proxy::opening::http::head;
 use manypath_proxy::opening::proxy_protocol::{self, Parsed};
 use manypath_proxy::opening::socks5::wire;

@@ -143,6 +143,7 @@ impl World<'_> {
             max_burst: 10_000,
             push: true,
             no_nagle: false,
+            probe_new: true,
         }
     }
 

@@ -191,6 +191,20 @@ const STEPS: &[Step] = &[
         },
     },
     Step {
+        name: "fuzz",
+        what: "fuzz targets compile",
+        work: Work::Cargo {
+            args: &[
+                "check",
+                "--manifest-path",
+                "fuzz/Cargo.toml",
+                "--all-targets",
+                "--quiet",
+            ],
+            env: &[("RUSTFLAGS", "-D warnings")],
+        },
+    },
+    Step {
         name: "docs",
         what: "documentation builds without a warning",
         work: Work::Cargo {
