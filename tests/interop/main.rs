@@ -17,6 +17,7 @@ mod handover;
 mod headers;
 mod host;
 mod leftovers;
+mod limits;
 mod many;
 mod names;
 mod opening;

@@ -11,6 +11,7 @@ use manypath_proxy::config::reload::{Asked, Service, channel};
 use manypath_proxy::config::shown::{as_json, as_text};
 use manypath_proxy::config::{Config, Draft, Faults, Limits, Listen, Log};
 use manypath_proxy::live::Configured;
+use manypath_proxy::observe::limits::OfLimits;
 use manypath_proxy::observe::metrics::Metrics;
 use manypath_proxy::observe::stack::OfStack;
 use manypath_proxy::observe::{serve, sink};
@@ -152,9 +153,14 @@ async fn serve_until_signalled(
     let (readable, writable) = folders(args.config.as_ref(), &checked);
     confinement.enter_with(&opened, &readable, writable)?;
     warn_of_unreadable(&args);
-    let collectors = opened.sockets.stack.clone();
-    let collectors = collectors.map(|stack| Box::new(OfStack(stack)) as _);
-    let metrics = Arc::new(Metrics::new(collectors.into_iter().collect()));
+    let host = opened.sockets.stack.clone();
+    let limits = OfLimits {
+        host: host.clone(),
+        limiter: opened.sockets.limiter.clone(),
+    };
+    let of_stack = host.map(|stack| Box::new(OfStack(stack)) as _);
+    let collectors = of_stack.into_iter().chain([Box::new(limits) as _]);
+    let metrics = Arc::new(Metrics::new(collectors.collect()));
     let starting = Service::start(args.config, checked, opened.sockets.clone(), metrics);
     let mut service = unless_stopped(async { Ok(starting.await?) }).await?;
     tell(&service);

@@ -392,7 +392,8 @@ fn what_was_carried_is_logged_and_the_log_is_opened_anew() {
 
 #[test]
 fn metrics_are_clean_and_health_follows_the_listeners() {
-    let mut proxy = Proxy::start(&(fixed("first", echo()) + METRICS));
+    let class = "[[class]]\nname = \"all\"\nrate = { up = \"8mbit\" }\n";
+    let mut proxy = Proxy::start(&(fixed("first", echo()) + METRICS + class));
     let at = proxy.address_of("first listens on");
     let metrics = proxy.address_of("metrics on");
     ask(&mut connect(at));
@@ -406,6 +407,12 @@ fn metrics_are_clean_and_health_follows_the_listeners() {
     let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
     let label = "manypath_proxy_connections_total{listener=\"first\"} 1";
     assert!(body.contains(label), "{body}");
+    let limit = "manypath_limit_rate_bytes_per_second{of=\"class\",name=\"all/up\"} 1000000";
+    assert!(body.contains(limit), "{body}");
+    assert!(
+        body.contains("manypath_limit_held_seconds_total{"),
+        "{body}"
+    );
     let promtool = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())

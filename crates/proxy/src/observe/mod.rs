@@ -2,6 +2,7 @@
 
 pub mod access;
 mod clock;
+pub mod limits;
 pub mod metrics;
 mod process;
 pub mod serve;

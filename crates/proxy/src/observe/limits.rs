@@ -1,0 +1,88 @@
+//! What limits of paths and classes hold back, for the metrics. Those of single connections are in `manypath status`: a label for each would
+//! have no bound.
+
+use std::fmt;
+
+use manypath_control::report::LimitReport;
+use manypath_control::wire::LimitOf;
+use manypath_io::Host;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use crate::limits::Limiter;
+
+/// Asks the limits of a running proxy when it is asked itself.
+#[derive(Debug)]
+pub struct OfLimits {
+    /// Our stack, where there is one.
+    pub host: Option<Host>,
+    /// The classes.
+    pub limiter: Limiter,
+}
+
+type Value = fn(&LimitReport) -> f64;
+
+const GAUGES: [(&str, &str, Value); 2] = [
+    (
+        "manypath_limit_rate_bytes_per_second",
+        "What a limit of a path or a class lets through.",
+        |limit| limit.bits_per_second as f64 / 8.0,
+    ),
+    (
+        "manypath_limit_waiting_connections",
+        "Connections that wait for a limit now.",
+        |limit| limit.waiting as f64,
+    ),
+];
+
+const COUNTERS: [(&str, &str, Value); 2] = [
+    (
+        "manypath_limit_held_seconds",
+        "For how long something waited for a limit.",
+        |limit| limit.held_us as f64 / 1e6,
+    ),
+    (
+        "manypath_limit_waits",
+        "How often something began to wait for a limit.",
+        |limit| limit.waits as f64,
+    ),
+];
+
+impl Collector for OfLimits {
+    fn encode(&self, mut to: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let reports = self.limiter.reports(self.host.as_ref());
+        let limits: Vec<([(&str, &str); 2], &LimitReport)> = reports
+            .iter()
+            .filter_map(|limit| {
+                let of = match limit.of {
+                    LimitOf::Path => "path",
+                    LimitOf::Class => "class",
+                    LimitOf::Connection => return None,
+                };
+                Some(([("of", of), ("name", limit.name.as_str())], limit))
+            })
+            .collect();
+        if limits.is_empty() {
+            return Ok(());
+        }
+        for (name, help, value) in GAUGES {
+            let kind = ConstGauge::new(0.0).metric_type();
+            let mut family = to.encode_descriptor(name, help, None, kind)?;
+            for (labels, limit) in &limits {
+                let gauge = ConstGauge::new(value(limit));
+                gauge.encode(family.encode_family(labels)?)?;
+            }
+        }
+        for (name, help, value) in COUNTERS {
+            let kind = ConstCounter::new(0.0).metric_type();
+            let mut family = to.encode_descriptor(name, help, None, kind)?;
+            for (labels, limit) in &limits {
+                let counter = ConstCounter::new(value(limit));
+                counter.encode(family.encode_family(labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}

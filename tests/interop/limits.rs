@@ -1,0 +1,170 @@
+//! Limits of a path and of a class in `manypath proxy`, counted on the cables.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use manypath_control::wire::LimitOf;
+use manypath_lab::netns::NetNs;
+use manypath_tests::net::{Family, Net, shell};
+use manypath_tests::peer::{self, Speaks};
+use manypath_tests::program::{Program, manypath};
+use manypath_tests::until::{wait_for, wait_until};
+
+const PORT: u16 = 5000;
+
+/// Neighbour discovery and what else the kernel sends by itself, and what left between two looks at a counter and the clock.
+const SLACK: f64 = 30_000.0;
+
+/// Takes whatever comes.
+fn swallow(kernel: &NetNs) {
+    let at = SocketAddr::new(Net::kernel_address(Family::V4, 1), PORT);
+    let listener = peer::listen(kernel, at, Speaks::Mptcp);
+    std::thread::spawn(move || {
+        while let Ok(mut stream) = peer::accept(&listener) {
+            std::thread::spawn(move || {
+                let mut buf = vec![0; 65536];
+                while let Ok(1..) = stream.read(&mut buf) {}
+            });
+        }
+    });
+}
+
+/// A proxy in front of the kernel's listener, with this besides in its configuration.
+fn start(net: &Net, folder: &std::path::Path, more: &str) -> Program {
+    let to = SocketAddr::new(Net::kernel_address(Family::V4, 1), PORT);
+    let listen = format!(
+        "[[listen]]\non = \"127.0.0.1:7000\"\nopening = \"fixed\"\nto = \"mptcp:{to}\"\n{more}"
+    );
+    let file = folder.join("proxy.toml");
+    std::fs::write(&file, listen).expect("a folder of ours");
+    let file = file.to_str().expect("UTF-8");
+    let args = ["proxy", "--config", file, "--path", "v1", "--path", "v2"];
+    Program::start(&net.ours, args, "listens on")
+}
+
+/// A client that writes until it is told to stop.
+struct Upload(Arc<AtomicBool>, Option<std::thread::JoinHandle<()>>);
+
+impl Upload {
+    fn start(ours: &NetNs) -> Self {
+        let at = SocketAddr::from(([127, 0, 0, 1], 7000));
+        let mut stream: TcpStream = peer::connect(ours, at, Speaks::Tcp).expect("it listens");
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let block = [b'x'; 16384];
+            while !stopped.load(Ordering::Relaxed) && stream.write_all(&block).is_ok() {}
+        });
+        Self(stop, Some(thread))
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.1.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// IP bytes that have left by a cable, and when.
+fn sent(ours: &NetNs, n: u8) -> (f64, Instant) {
+    let table = shell(ours, "cat /proc/net/dev");
+    let name = format!("v{n}:");
+    let line = table.lines().map(str::trim_start);
+    let line = line.filter_map(|line| line.strip_prefix(&name)).next();
+    let mut counts = line.expect("a cable").split_whitespace().skip(8);
+    let mut next = || -> f64 { counts.next().and_then(|n| n.parse().ok()).expect("a count") };
+    let (bytes, packets) = (next(), next());
+    // Offloads may hide some of the Ethernet headers: none is counted.
+    (bytes - 14.0 * packets, Instant::now())
+}
+
+/// What may leave at `rate` bits a second from one look to another, with a burst of 20 ms or three packets.
+fn allowed(rate: f64, from: Instant, to: Instant) -> f64 {
+    rate / 8.0 * ((to - from).as_secs_f64() + 0.02) + 4500.0 + SLACK
+}
+
+fn limit(program: &mut Program, args: &[&str]) {
+    let pid = program.pid().to_string();
+    let command = ["ctl", "--pid", pid.as_str(), "limit"];
+    let output = manypath(command.iter().chain(args)).output();
+    let output = output.expect("the program starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+}
+
+/// The first path has 20 Mbit/s, so that the second one is wanted.
+fn two_paths() -> Option<Net> {
+    let net = Net::new(2)?;
+    net.add_endpoint(Net::kernel_address(Family::V4, 2), 2, "signal");
+    let line = "tc qdisc add dev v1 root tbf rate 20mbit burst 32kb limit 250000";
+    shell(&net.ours, line);
+    Some(net)
+}
+
+#[test]
+fn a_path_holds_its_limit_from_the_first_packet_on_and_another_one_from_the_order_on() {
+    let Some(net) = two_paths() else { return };
+    swallow(&net.kernel);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = "[path.second]\ninterface = \"v2\"\nrate = \"8mbit\"\n";
+    let (before, began) = sent(&net.ours, 2);
+    let mut program = start(&net, folder.path(), path);
+    let upload = Upload::start(&net.ours);
+    let enough = |since: f64, bytes: f64| {
+        wait_for("the second path to carry something", || {
+            let (now, at) = sent(&net.ours, 2);
+            (now - since >= bytes).then_some((now - since, at))
+        })
+    };
+    let (got, at) = enough(before, 3e6);
+    assert!(got <= allowed(8e6, began, at), "{got}");
+    let limits = program.report().limits;
+    let of_path = |l: &&manypath_control::report::LimitReport| {
+        l.of == LimitOf::Path && l.name == "v2" && l.bits_per_second == 8_000_000 && l.waits > 0
+    };
+    assert!(limits.iter().any(|l| of_path(&l)), "{limits:?}");
+    limit(&mut program, &["path", "v2", "2mbit"]);
+    let (before, began) = sent(&net.ours, 2);
+    let (got, at) = enough(before, 600_000.0);
+    // Of the old burst some may be left.
+    assert!(got <= allowed(2e6, began, at) + 20_000.0, "{got}");
+    limit(&mut program, &["path", "v2", "off"]);
+    let (before, began) = sent(&net.ours, 2);
+    let (got, at) = enough(before, 6e6);
+    assert!(got > allowed(8e6, began, at), "{got}: no limit is left");
+    drop(upload);
+    program.interrupt();
+}
+
+#[test]
+fn a_class_holds_its_limit_over_all_paths_and_connections_together() {
+    let Some(net) = two_paths() else { return };
+    swallow(&net.kernel);
+    let folder = tempfile::tempdir().expect("a folder");
+    let class = "[[class]]\nname = \"all\"\nrate = { up = \"10mbit\" }\n";
+    let both = || {
+        let ((one, _), (two, at)) = (sent(&net.ours, 1), sent(&net.ours, 2));
+        (one + two, at)
+    };
+    let (before, began) = both();
+    let program = start(&net, folder.path(), class);
+    let uploads: Vec<Upload> = (0..4).map(|_| Upload::start(&net.ours)).collect();
+    let (got, at) = wait_until("the class to have sent something", || {
+        let (now, at) = both();
+        let got = now - before;
+        match got >= 4e6 {
+            true => Ok((got, at)),
+            false => Err((got, program.said())),
+        }
+    });
+    // Handshakes of connections are no data of theirs: two of some hundred bytes each.
+    assert!(got <= allowed(10e6, began, at), "{got}");
+    drop(uploads);
+    program.interrupt();
+}
