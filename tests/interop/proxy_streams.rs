@@ -168,7 +168,8 @@ fn what_the_cables_carry_is_little_more_than_the_payload() {
             let share = |way: usize| (after[way] - before[way]) as f64 / SIZE as f64;
             let (data, back) = (share(data), share(1 - data));
             eprintln!("bytes with the data {data:.4}, against it {back:.4} of the payload");
-            assert!(data > 1.0 && data <= 1.09, "{data}");
+            // 1.07 where nothing else runs. What is sent again grows where the machine is busy and time-outs are spurious.
+            assert!(data > 1.0 && data <= 1.15, "{data}");
             assert!(back <= 0.05, "{back}");
         }
         server.stop().await;
