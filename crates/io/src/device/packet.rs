@@ -499,8 +499,7 @@ impl Transmit for PacketTransmit {
             }
             Lookup::Unreachable => {
                 self.counters.drop_unreachable += 1;
-                let copy = frame.to_vec();
-                self.neighbours.lose(copy);
+                self.neighbours.lose(frame);
             }
         }
     }

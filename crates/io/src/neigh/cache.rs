@@ -446,9 +446,9 @@ impl Neighbours {
     }
 
     /// A packet whose neighbour does not answer is dropped: [`Neighbours::take_lost`] tells.
-    pub fn lose(&mut self, bytes: Vec<u8>) {
+    pub fn lose(&mut self, bytes: &[u8]) {
         if self.lost.len() < LOST_MAX {
-            self.lost.push(bytes);
+            self.lost.push(bytes.to_vec());
         }
     }
 
@@ -521,7 +521,7 @@ impl Neighbours {
                 State::Incomplete { .. } | State::Failed { .. } | State::Reachable { .. } => {
                     self.counters.failed += 1;
                     for packet in self.drop_parked(hop) {
-                        self.lose(packet);
+                        self.lose(&packet);
                     }
                     State::Failed {
                         until: now + FAILED,
@@ -619,7 +619,7 @@ mod tests {
         assert_eq!(n.take_lost(), [[1, 2, 3]]);
         assert_eq!(n.deadline(), None);
         for _ in 0..2 * LOST_MAX {
-            n.lose(vec![0]);
+            n.lose(&[0]);
         }
         assert_eq!(n.take_lost().len(), LOST_MAX);
     }

@@ -22,9 +22,10 @@ pub struct OfLimits {
     pub limiter: Limiter,
 }
 
-type Value = fn(&LimitReport) -> f64;
+/// Name, help and value of a metric.
+type Metric = (&'static str, &'static str, fn(&LimitReport) -> f64);
 
-const GAUGES: [(&str, &str, Value); 2] = [
+const GAUGES: [Metric; 2] = [
     (
         "manypath_limit_rate_bytes_per_second",
         "What a limit of a path or a class lets through.",
@@ -37,7 +38,7 @@ const GAUGES: [(&str, &str, Value); 2] = [
     ),
 ];
 
-const COUNTERS: [(&str, &str, Value); 2] = [
+const COUNTERS: [Metric; 2] = [
     (
         "manypath_limit_held_seconds",
         "For how long something waited for a limit.",
@@ -49,6 +50,21 @@ const COUNTERS: [(&str, &str, Value); 2] = [
         |limit| limit.waits as f64,
     ),
 ];
+
+/// One metric of all limits, each with its labels.
+fn encode<M: EncodeMetric>(
+    to: &mut DescriptorEncoder<'_>,
+    (name, help, value): Metric,
+    limits: &[([(&str, &str); 2], &LimitReport)],
+    metric: impl Fn(f64) -> M,
+) -> Result<(), fmt::Error> {
+    let kind = metric(0.0).metric_type();
+    let mut family = to.encode_descriptor(name, help, None, kind)?;
+    for (labels, limit) in limits {
+        metric(value(limit)).encode(family.encode_family(labels)?)?;
+    }
+    Ok(())
+}
 
 impl Collector for OfLimits {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
@@ -67,21 +83,11 @@ impl Collector for OfLimits {
         if limits.is_empty() {
             return Ok(());
         }
-        for (name, help, value) in GAUGES {
-            let kind = ConstGauge::new(0.0).metric_type();
-            let mut family = to.encode_descriptor(name, help, None, kind)?;
-            for (labels, limit) in &limits {
-                let gauge = ConstGauge::new(value(limit));
-                gauge.encode(family.encode_family(labels)?)?;
-            }
+        for gauge in GAUGES {
+            encode(&mut to, gauge, &limits, ConstGauge::new)?;
         }
-        for (name, help, value) in COUNTERS {
-            let kind = ConstCounter::new(0.0).metric_type();
-            let mut family = to.encode_descriptor(name, help, None, kind)?;
-            for (labels, limit) in &limits {
-                let counter = ConstCounter::new(value(limit));
-                counter.encode(family.encode_family(labels)?)?;
-            }
+        for counter in COUNTERS {
+            encode(&mut to, counter, &limits, ConstCounter::new)?;
         }
         Ok(())
     }
