@@ -25,7 +25,7 @@ use crate::conn::subflow::table::Subflows;
 use crate::conn::types::{Cx, SubflowIdx};
 
 /// RTT assumed before the first sample.
-const FIRST_ROUND_TRIP: Duration = Duration::from_secs(1);
+pub(super) const FIRST_ROUND_TRIP: Duration = Duration::from_secs(1);
 
 impl Subflows {
     /// Bytes are held that no mapping covers.

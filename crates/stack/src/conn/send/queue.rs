@@ -375,6 +375,15 @@ impl SendQueue {
             self.lacks_data_fin_only() && said.is_some_and(|said| said + round_trip < now);
     }
 
+    /// Bytes up to `end` were retransmitted on their subflow. Where they are the last ones, the DATA_FIN that was sent behind them by
+    /// itself is lost as they are: TCP's FIN comes again with its last segment. // rfc8684:F2
+    pub(crate) fn note_retransmitted(&mut self, end: Offset, now: Instant, round_trip: Duration) {
+        let behind = |sent: Instant| sent + round_trip < now;
+        self.fin.lost |= self.fin.state == FinState::Sent
+            && end == self.end
+            && self.fin.sent_at.is_some_and(behind);
+    }
+
     /// The final byte can be resent.
     pub(crate) fn knows_last_byte(&self) -> bool {
         self.end > self.base || self.last.is_some()
@@ -628,6 +637,25 @@ mod tests {
         assert!(q.fin.lost && q.owes_fin());
         q.note_fin_sent(at(131));
         assert!(!q.fin.lost);
+    }
+
+    #[test]
+    fn a_data_fin_is_lost_with_the_last_bytes_that_it_followed() {
+        // rfc8684:F2
+        let at = Instant::from_millis;
+        let round_trip = Duration::from_millis(30);
+        let mut q = filled(600);
+        q.note_retransmitted(Offset(600), at(500), round_trip);
+        assert!(!q.fin.lost, "there is none");
+        q.fin.state = FinState::Queued;
+        q.sent(600);
+        q.note_fin_sent(at(100));
+        q.note_retransmitted(Offset(300), at(500), round_trip);
+        assert!(!q.fin.lost, "other bytes");
+        q.note_retransmitted(Offset(600), at(130), round_trip);
+        assert!(!q.fin.lost, "its answer may be on its way");
+        q.note_retransmitted(Offset(600), at(131), round_trip);
+        assert!(q.fin.lost && q.owes_fin());
     }
 
     #[test]
