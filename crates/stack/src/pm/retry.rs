@@ -108,7 +108,11 @@ pub fn after(end: SubflowEnd, history: History) -> Retry {
         }
         SubflowEnd::ResetByPeer { reason: None, .. } | SubflowEnd::Refused => Retry::WhenRefreshed,
         SubflowEnd::AddressGone | SubflowEnd::Replaced => Retry::Now,
-        // The peer ended it in good order while the connection goes on: it does not want it.
+        // The peer ended it in good order while the connection goes on: it has others that it likes better. Where these are gone
+        // this one is better than none.
+        SubflowEnd::Finished if history.established => {
+            Retry::OnlyAlone(grown(LAST_RESORT, history.unless_useful()))
+        }
         SubflowEnd::Finished => Retry::WhenRefreshed,
         // The path changes options or payload. Another one may not; but it is of use where no other is left.
         SubflowEnd::OptionsLost if history.established => last_resort(history),
@@ -300,7 +304,12 @@ mod tests {
             (BARE_RESET, LOST_LATE, seconds(0)),
             (BARE_RESET, REJOIN_FAILED, Retry::WhenRefreshed),
             (SubflowEnd::Refused, NEVER_WORKED, Retry::WhenRefreshed),
-            (SubflowEnd::Finished, WAS_UP, Retry::WhenRefreshed),
+            (
+                SubflowEnd::Finished,
+                WAS_UP,
+                Retry::OnlyAlone(Duration::from_millis(50)),
+            ),
+            (SubflowEnd::Finished, NEVER_WORKED, Retry::WhenRefreshed),
             (SubflowEnd::AddressGone, WAS_UP, Retry::Now),
             (SubflowEnd::Replaced, NEVER_WORKED, Retry::Now),
             (SubflowEnd::Checksum, NEVER_WORKED, last_resort(50)),

@@ -695,6 +695,23 @@ fn a_removal_is_tested_and_stops_new_subflows() {
 }
 
 #[test]
+fn a_handshake_with_a_withdrawn_address_ends_where_another_subflow_works() {
+    // rfc8684:A17
+    let mut bench = Bench::two_paths(Policy::FullMesh);
+    bench.settle();
+    bench.advertise(1, "192.0.2.9", None);
+    assert_eq!(bench.opened().len(), 2);
+    assert_eq!(
+        bench.tell(Event::Withdrawn { id: AddrId(1) }),
+        Noted::Accepted
+    );
+    let removed = [2, 3].map(|id| Action::Remove {
+        subflow: SubflowId(id),
+    });
+    assert_eq!(bench.act(), removed);
+}
+
+#[test]
 fn addresses_that_lead_nowhere_or_to_ourselves_are_ignored() {
     // rfc8684:S3
     let mut bench = Bench::two_paths(Policy::FullMesh);

@@ -33,7 +33,13 @@ pub(super) fn plan(ledger: &Ledger) -> Option<Plan> {
             )); // rfc8684:A19
         }
         if live.probe {
-            return Some(Plan::act(Action::Probe { subflow }, Reason::PeerWithdrew)); // rfc8684:A17
+            // No keepalive tests a handshake, whose last ACK may still arrive from an address that is gone: the peer, which has
+            // nothing there any more, counts on the subflow that carried its REMOVE_ADDR.
+            let action = match live.up {
+                None if carries => Action::Remove { subflow },
+                _ => Action::Probe { subflow },
+            };
+            return Some(Plan::act(action, Reason::PeerWithdrew)); // rfc8684:A17
         }
         if let (Some(backup), true) = (live.tell_priority, live.up.is_some()) {
             return Some(Plan::act(

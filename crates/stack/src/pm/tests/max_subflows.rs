@@ -169,13 +169,27 @@ fn a_join_that_was_refused_for_good_is_made_again_where_nothing_else_works() {
     bench.wait(Duration::from_secs(3600));
     assert_eq!(bench.act(), [], "the other one works");
     assert_eq!(bench.last_reason(), Some(Reason::GivenUp { end: refusal }));
-    bench.end(SubflowId(0), SubflowEnd::Finished);
+    bench.end(SubflowId(0), SubflowEnd::Administrative);
     assert_eq!(bench.opened(), ["10.1.0.1 > 192.0.2.1:80"]);
     bench.end(SubflowId(2), refusal);
     bench.wait(Duration::from_secs(1));
     assert_eq!(bench.act(), [], "later and later");
     bench.wait(Duration::from_secs(2));
     assert_eq!(bench.opened(), ["10.1.0.1 > 192.0.2.1:80"]);
+}
+
+#[test]
+fn a_subflow_that_the_peer_finished_is_made_again_where_nothing_else_works() {
+    let mut bench = Bench::two_paths(Policy::FullMesh);
+    assert_eq!(bench.opened().len(), 1);
+    bench.tell(Event::Up {
+        subflow: SubflowId(1),
+    });
+    bench.end(SubflowId(0), SubflowEnd::Finished);
+    bench.wait(Duration::from_secs(3600));
+    assert_eq!(bench.act(), [], "the other one works");
+    bench.end(SubflowId(1), SubflowEnd::TimedOut);
+    assert_eq!(bench.opened(), ["10.0.0.1 > 192.0.2.1:80"]);
 }
 
 #[test]
