@@ -504,8 +504,11 @@ impl Conn {
             if done {
                 self.ending().finish(CloseCause::Finished, cx);
                 self.flight().finish_subflows(cx);
-            } else if self.handshake.is_established() && self.send.owes_fin() {
-                // Before the keys are here it cannot be sent.
+            } else if self.handshake.is_established()
+                && self.send.owes_fin()
+                && !self.fallback.mp_fail_is_answered()
+            {
+                // Before the keys are here it cannot be sent, nor to a peer that has fallen back.
                 let i = self.subflows.best_subflow();
                 if let Some(i) = i.filter(|i| !self.subflows[*i].tcp.is_early()) {
                     self.subflows[i].tcp.force_ack();

@@ -41,6 +41,14 @@ pub(crate) struct Fallback {
     pub(in crate::conn) data_fin_after_fallback: bool,
 }
 
+impl Fallback {
+    /// The peer answered our MP_FAIL: it has fallen back, and we have not yet.
+    pub(in crate::conn) fn mp_fail_is_answered(&self) -> bool {
+        self.checksum_failure
+            .is_some_and(|failure| failure.is_answered())
+    }
+}
+
 /// Where the streams go on after a fallback. // rfc8684:B9
 #[derive(Debug, Default)]
 pub(crate) struct Resend {

@@ -390,10 +390,13 @@ impl Streams<'_> {
         list: &mut MptcpOptions,
     ) {
         // Every segment carries a Data ACK: it is cheap, and each may be the one that arrives. // rfc8684:D23,B2
+        // A peer that answered our MP_FAIL has fallen back, and takes no mapping any more: our stream ends with the FIN, or on another
+        // subflow. // rfc8684:B9
         let dss = match segment.mapping {
-            None if self
-                .subflows
-                .omits_data_fin_for_sack(self.send, data_timer, segment.i) =>
+            None if fallback.mp_fail_is_answered()
+                || self
+                    .subflows
+                    .omits_data_fin_for_sack(self.send, data_timer, segment.i) =>
             {
                 self.dss_with(None, false)
             }
