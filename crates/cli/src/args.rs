@@ -694,7 +694,7 @@ pub(crate) struct StackArgs {
 
     /// Which subflows exist: fullmesh, ndiffports=N, passive (those that the peer makes), userspace (those that a controller
     /// makes), or by judging how they do: smart-backup, streaming, refresh, pathfinder, with parameters as in
-    /// smart-backup:threshold=1s,retry=10s or pathfinder:beta=20,gamma=4
+    /// smart-backup:threshold=1s,retry=10s or pathfinder:beta=20,gamma=4; the first three by the paper's own rule with rule=paper
     /// [default: fullmesh for connections made here, passive for those accepted]
     #[arg(long, value_name = "POLICY", value_parser = words::<PathManager>(words::policies()), hide_possible_values = true)]
     pub(crate) path_manager: Option<PathManager>,

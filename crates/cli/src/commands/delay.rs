@@ -24,7 +24,7 @@ use manypath_io::path::PathSpec;
 use manypath_io::{Connect, DeviceAddress, Host, MpListener};
 use manypath_proxy::live::Live;
 use manypath_stack::PathManager;
-use manypath_stack::api::Refresh;
+use manypath_stack::api::{Refresh, Rule};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::print_json;
@@ -34,6 +34,7 @@ use crate::exit::Failure;
 const POLICY: PathManager = PathManager::Refresh(Refresh {
     subflows: 2,
     every: manypath_tcp::time::Duration::from_secs(60),
+    rule: Rule::Own,
 });
 /// Rounds that are not counted.
 const WARM: usize = 50;

@@ -28,6 +28,6 @@ pub use info::{
 pub use mechanisms::{Mechanisms, UnknownMechanism};
 pub use options::{ConnOptions, ConnectOptions, LARGEST_BUFFER, ListenOptions, Mode};
 pub use path::{ClassId, IfaceId, Offload, Path, PathEvent, RateLimit};
-pub use policy::{PathFinder, PathManager, Refresh, SmartBackup, Streaming, UnknownPolicy};
+pub use policy::{PathFinder, PathManager, Refresh, Rule, SmartBackup, Streaming, UnknownPolicy};
 pub use receive::{ReceiveAlgorithm, ReceiveSearches, UnknownReceiveAlgorithm};
 pub use slots::{Gather, RxMeta, Slots, Transmit, TxMeta};

@@ -32,6 +32,25 @@ pub enum PathManager {
     Custom(&'static CustomController),
 }
 
+/// By which rule a controller of SMAPP judges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rule {
+    /// Ours, which does no worse than the paper's where both were measured (figures `smapp-2a`, `2b` and `2c`).
+    #[default]
+    Own,
+    /// What the text of the paper says, and no more.
+    Paper,
+}
+
+impl Rule {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Own => "",
+            Self::Paper => ",rule=paper",
+        }
+    }
+}
+
 /// Parameters of [`PathManager::SmartBackup`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmartBackup {
@@ -39,6 +58,8 @@ pub struct SmartBackup {
     pub threshold: Duration,
     /// How soon it is looked whether the primary path is well again; the pause doubles each time in vain, up to 16 times.
     pub retry: Duration,
+    /// The paper's moves once, when the retransmission time-out passes `threshold`, and never looks back.
+    pub rule: Rule,
 }
 
 impl Default for SmartBackup {
@@ -46,6 +67,7 @@ impl Default for SmartBackup {
         Self {
             threshold: Duration::from_secs(1),
             retry: Duration::from_secs(10),
+            rule: Rule::Own,
         }
     }
 }
@@ -59,6 +81,8 @@ pub struct Streaming {
     pub period: Duration,
     /// A subflow whose retransmission time-out passes this is closed.
     pub bound: Duration,
+    /// The paper's looks once, half-way, and closes whatever passes `bound`.
+    pub rule: Rule,
 }
 
 impl Default for Streaming {
@@ -67,6 +91,7 @@ impl Default for Streaming {
             block: 64 << 10,
             period: Duration::from_secs(1),
             bound: Duration::from_secs(1),
+            rule: Rule::Own,
         }
     }
 }
@@ -78,6 +103,8 @@ pub struct Refresh {
     pub subflows: u8,
     /// How often one is replaced.
     pub every: Duration,
+    /// The paper's replaces the one subflow with the lowest pacing rate each time.
+    pub rule: Rule,
 }
 
 impl Default for Refresh {
@@ -85,6 +112,7 @@ impl Default for Refresh {
         Self {
             subflows: 5,
             every: Duration::from_millis(2_500),
+            rule: Rule::Own,
         }
     }
 }
@@ -119,7 +147,8 @@ impl fmt::Display for UnknownPolicy {
         f.write_str(
             "there are fullmesh, ndiffports=N, passive, userspace, smart-backup, streaming, refresh and pathfinder, \
              the last four with parameters as in smart-backup:threshold=1s,retry=10s, \
-             streaming:block=65536,period=1s,bound=1s, refresh:subflows=5,every=2500ms, pathfinder:beta=20,gamma=4,most=16",
+             streaming:block=65536,period=1s,bound=1s, refresh:subflows=5,every=2500ms, pathfinder:beta=20,gamma=4,most=16; \
+             the first three of these with rule=paper as well, for the paper's own rule",
         )
     }
 }
@@ -133,20 +162,35 @@ impl fmt::Display for PathManager {
             Self::FullMesh => f.write_str("fullmesh"),
             Self::Ndiffports(n) => write!(f, "ndiffports={n}"),
             Self::Userspace => f.write_str("userspace"),
-            Self::SmartBackup(SmartBackup { threshold, retry }) => {
+            Self::SmartBackup(SmartBackup {
+                threshold,
+                retry,
+                rule,
+            }) => {
                 let (threshold, retry) = (Span(*threshold), Span(*retry));
-                write!(f, "smart-backup:threshold={threshold},retry={retry}")
+                let rule = rule.words();
+                write!(f, "smart-backup:threshold={threshold},retry={retry}{rule}")
             }
             Self::Streaming(Streaming {
                 block,
                 period,
                 bound,
+                rule,
             }) => {
                 let (period, bound) = (Span(*period), Span(*bound));
-                write!(f, "streaming:block={block},period={period},bound={bound}")
+                let rule = rule.words();
+                write!(
+                    f,
+                    "streaming:block={block},period={period},bound={bound}{rule}"
+                )
             }
-            Self::Refresh(Refresh { subflows, every }) => {
-                write!(f, "refresh:subflows={subflows},every={}", Span(*every))
+            Self::Refresh(Refresh {
+                subflows,
+                every,
+                rule,
+            }) => {
+                let (every, rule) = (Span(*every), rule.words());
+                write!(f, "refresh:subflows={subflows},every={every}{rule}")
             }
             Self::PathFinder(PathFinder { beta, gamma, most }) => {
                 write!(f, "pathfinder:beta={beta}")?;
@@ -184,6 +228,7 @@ impl FromStr for PathManager {
                 each(rest, |key, value| match key {
                     "threshold" => span(value, &mut own.threshold),
                     "retry" => span(value, &mut own.retry),
+                    "rule" => rule(value, &mut own.rule),
                     _ => Err(UnknownPolicy),
                 })?;
                 Ok(Self::SmartBackup(own))
@@ -194,6 +239,7 @@ impl FromStr for PathManager {
                     "block" => count(value, &mut own.block),
                     "period" => span(value, &mut own.period),
                     "bound" => span(value, &mut own.bound),
+                    "rule" => rule(value, &mut own.rule),
                     _ => Err(UnknownPolicy),
                 })?;
                 Ok(Self::Streaming(own))
@@ -203,6 +249,7 @@ impl FromStr for PathManager {
                 each(rest, |key, value| match key {
                     "subflows" => count(value, &mut own.subflows),
                     "every" => span(value, &mut own.every),
+                    "rule" => rule(value, &mut own.rule),
                     _ => Err(UnknownPolicy),
                 })?;
                 Ok(Self::Refresh(own))
@@ -237,6 +284,15 @@ fn each<'a>(
 
 fn number<T: FromStr>(text: &str, place: &mut T) -> Result<(), UnknownPolicy> {
     *place = text.parse().map_err(|_| UnknownPolicy)?;
+    Ok(())
+}
+
+fn rule(text: &str, place: &mut Rule) -> Result<(), UnknownPolicy> {
+    *place = match text {
+        "own" => Rule::Own,
+        "paper" => Rule::Paper,
+        _ => return Err(UnknownPolicy),
+    };
     Ok(())
 }
 
@@ -290,7 +346,19 @@ mod tests {
                 threshold: Duration::from_millis(700),
                 ..SmartBackup::default()
             }),
+            PathManager::SmartBackup(SmartBackup {
+                rule: Rule::Paper,
+                ..SmartBackup::default()
+            }),
             PathManager::Streaming(Streaming::default()),
+            PathManager::Streaming(Streaming {
+                rule: Rule::Paper,
+                ..Streaming::default()
+            }),
+            PathManager::Refresh(Refresh {
+                rule: Rule::Paper,
+                ..Refresh::default()
+            }),
             PathManager::Refresh(Refresh {
                 subflows: 9,
                 ..Refresh::default()
@@ -322,6 +390,8 @@ mod tests {
             "refresh:every=0s",
             "refresh:often=2s",
             "refresh:subflows=0",
+            "refresh:rule=ours",
+            "pathfinder:rule=paper",
             "streaming:block=0",
             "pathfinder:most=0",
             "pathfinder:gamma=-1",

@@ -12,11 +12,16 @@ use super::upload::{Upload, path, upload};
 use super::{delay_us, distribution, progress, quantile, simulation};
 
 const SMART: &str = "smart backup";
+const PAPERS: &str = "smart backup by the paper's rule";
 const FLAG: &str = "backup flag";
 const TCP: &str = "TCP on the primary path";
 
+/// What the paper's line does.
+const BY_THE_PAPER: &str = "smart-backup by the paper";
+
 const LINES: &[Line] = &[
     line(SMART, "smart-backup", &[Arm::Sim, Arm::Real]),
+    line(PAPERS, BY_THE_PAPER, &[Arm::Sim, Arm::Real]),
     line(FLAG, "fullmesh", &[Arm::Sim, Arm::Real, Arm::Kernel]),
     line(TCP, "tcp", &[Arm::Sim]),
 ];
@@ -120,10 +125,7 @@ fn read(run: &Run<'_>, seed: u64) -> Result<Vec<(Instant, u64)>, String> {
 /// On real packets.
 fn emulated(run: &Run<'_>, what: &str, seed: u64) -> Result<Vec<(Instant, u64)>, String> {
     let knobs = run.knobs;
-    let policy = match what {
-        "smart-backup" => smart_backup(run),
-        policy => policy.to_owned(),
-    };
+    let policy = policy(run, what);
     let time = std::time::Duration::from_secs_f64;
     let read = upload(
         run,
@@ -141,20 +143,23 @@ fn emulated(run: &Run<'_>, what: &str, seed: u64) -> Result<Vec<(Instant, u64)>,
     Ok(read.into_iter().map(|(t, read)| (at(t), read)).collect())
 }
 
-fn smart_backup(run: &Run<'_>) -> String {
+fn policy(run: &Run<'_>, what: &str) -> String {
     let threshold = (run.knobs.get("threshold") * 1e3) as u64;
-    format!("smart-backup:threshold={threshold}ms")
+    match what {
+        "smart-backup" => format!("smart-backup:threshold={threshold}ms"),
+        BY_THE_PAPER => format!("smart-backup:threshold={threshold}ms,rule=paper"),
+        other => other.to_owned(),
+    }
 }
 
 fn simulated(run: &Run<'_>, what: &str, seed: u64) -> Result<Vec<(Instant, u64)>, String> {
     let knobs = run.knobs;
     let options = match what {
         "tcp" => "options = { plain-tcp = true }".to_owned(),
-        "smart-backup" => {
-            let policy = smart_backup(run);
+        what => {
+            let policy = policy(run, what);
             format!("client-options = {{ path-manager = \"{policy}\" }}")
         }
-        policy => format!("client-options = {{ path-manager = \"{policy}\" }}"),
     };
     let app = format!(
         "[[app]]\nname = \"file\"\nclient = \"client\"\nserver = \"server\"\nupload = \"10GB\"\n{options}\n"
@@ -229,8 +234,8 @@ fn rate(points: &[[f64; 2]], from: f64, to: f64) -> Option<f64> {
 
 /// Before the loss, and the last third of the time.
 fn moves(seen: &Seen<'_>) -> Vec<Finding> {
-    let judge = |arm| {
-        let smart = &seen.line(arm, SMART)?.points;
+    let judge = |(arm, name)| {
+        let smart = &seen.line(arm, name)?.points;
         let last = |arm, name: &str| Some(seen.line(arm, name)?.points.last()?[1]);
         let end = smart.last()?[0];
         let before = rate(smart, 0.0, 0.95)?;
@@ -243,18 +248,18 @@ fn moves(seen: &Seen<'_>) -> Vec<Finding> {
             Some(mb) => format!(", {mb:.1} with {whose}"),
             None => String::new(),
         });
-        let whole = last(arm, SMART)?;
+        let whole = last(arm, name)?;
         let seen = format!(
             "{:.1} and {:.1} Mbit/s; {whole:.1} MB at the end{}",
             before * 8.0,
             after * 8.0,
             others.concat()
         );
-        let statement = "the controller moves, and the rest comes as fast as before the loss";
-        Some(Finding::new(arm, statement, seen, after >= 0.9 * before))
+        let statement = format!("{name} moves, and the rest comes as fast as before the loss");
+        Some(Finding::new(arm, &statement, seen, after >= 0.9 * before))
     };
-    [Arm::Sim, Arm::Real]
-        .into_iter()
+    let arms = [Arm::Sim, Arm::Real].into_iter();
+    arms.flat_map(|arm| [(arm, SMART), (arm, PAPERS)])
         .filter_map(judge)
         .collect()
 }
@@ -267,8 +272,9 @@ fn in_time(seen: &Seen<'_>) -> Vec<Finding> {
     };
     let judge = |arm| {
         let smart = worst(arm, SMART)?;
-        let mut beside = vec![beside(arm, ""), beside(Arm::Kernel, "kernel's ")];
-        beside.truncate(if arm == Arm::Real { 2 } else { 1 });
+        let papers = worst(arm, PAPERS).map(|worst| format!("; by the paper's rule {worst:.2} s"));
+        let mut beside = vec![papers, beside(arm, ""), beside(Arm::Kernel, "kernel's ")];
+        beside.truncate(if arm == Arm::Real { 3 } else { 2 });
         let beside: String = beside.into_iter().flatten().collect();
         Some(Finding::new(
             arm,

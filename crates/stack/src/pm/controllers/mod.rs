@@ -7,6 +7,7 @@
 mod backup;
 mod lately;
 mod lifeline;
+mod paper;
 mod pathfinder;
 mod paths;
 mod refresh;
@@ -20,13 +21,14 @@ use core::net::IpAddr;
 
 use manypath_tcp::time::Instant;
 
-use crate::api::{Command, Ending, EventKind, NewSubflow, PathManager};
+use crate::api::{Command, Ending, EventKind, NewSubflow, PathManager, Rule};
 pub use crate::api::{LocalView, Order, PathController, SubflowView, View};
 use crate::ids::SubflowId;
 use crate::pm::Policy;
 
 use backup::Backup;
 use lifeline::{Counts, Lifeline};
+use paper::Paper;
 use pathfinder::Finder;
 use paths::Outside;
 use refresh::Refresher;
@@ -45,6 +47,7 @@ enum Kind {
     Streamer(Streamer),
     Refresher(Refresher),
     Finder(Finder),
+    Paper(Paper),
     Outside(Box<Outside>),
     Custom(Box<dyn PathController>),
 }
@@ -55,6 +58,8 @@ impl Kind {
         match self {
             Self::Backup(_) | Self::Streamer(_) => Some(Counts::Established),
             Self::Refresher(_) | Self::Finder(_) => Some(Counts::Answering),
+            Self::Paper(Paper::Refresh { .. }) => Some(Counts::Answering),
+            Self::Paper(_) => Some(Counts::Established),
             Self::Custom(_) => Some(Counts::Established),
             Self::Outside(_) => None,
         }
@@ -75,9 +80,18 @@ impl Controller {
     /// stack's own path manager has.
     pub fn of(policy: PathManager) -> Option<Self> {
         Some(Self::from(match policy {
-            PathManager::SmartBackup(own) => Kind::Backup(Backup::new(own)),
-            PathManager::Streaming(own) => Kind::Streamer(Streamer::new(own)),
-            PathManager::Refresh(own) => Kind::Refresher(Refresher::new(own)),
+            PathManager::SmartBackup(own) => match own.rule {
+                Rule::Own => Kind::Backup(Backup::new(own)),
+                Rule::Paper => Kind::Paper(Paper::backup(own)),
+            },
+            PathManager::Streaming(own) => match own.rule {
+                Rule::Own => Kind::Streamer(Streamer::new(own)),
+                Rule::Paper => Kind::Paper(Paper::streaming(own)),
+            },
+            PathManager::Refresh(own) => match own.rule {
+                Rule::Own => Kind::Refresher(Refresher::new(own)),
+                Rule::Paper => Kind::Paper(Paper::refresh(own)),
+            },
             PathManager::PathFinder(own) => Kind::Finder(Finder::new(own)),
             PathManager::Custom(own) => Kind::Custom(own.make()),
             PathManager::Passive
@@ -114,6 +128,7 @@ impl Controller {
             Kind::Streamer(own) => own.react(now, event, view, &mut orders),
             Kind::Refresher(own) => own.react(now, event, view, &mut orders),
             Kind::Finder(own) => own.react(now, event, view, &mut orders),
+            Kind::Paper(own) => own.react(now, event, view, &mut orders),
             Kind::Outside(own) => own.react(now, event, view, &mut orders),
             Kind::Custom(own) => own.react(now, event, view, &mut orders),
         }
@@ -130,6 +145,7 @@ impl Controller {
             Kind::Streamer(own) => own.deadline(),
             Kind::Refresher(own) => own.deadline(),
             Kind::Finder(own) => own.deadline(),
+            Kind::Paper(own) => own.deadline(),
             Kind::Outside(own) => own.deadline(),
             Kind::Custom(own) => own.deadline(),
         };

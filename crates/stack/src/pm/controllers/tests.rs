@@ -1,3 +1,5 @@
+mod paper;
+
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
