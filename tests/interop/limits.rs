@@ -2,10 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use manypath_control::report::SubflowReport;
 use manypath_control::wire::LimitOf;
 use manypath_lab::netns::NetNs;
 use manypath_tests::net::{Family, Net, shell};
@@ -32,17 +34,32 @@ fn swallow(kernel: &NetNs) {
     });
 }
 
-/// A proxy in front of the kernel's listener, with this besides in its configuration.
-fn start(net: &Net, folder: &std::path::Path, more: &str) -> Program {
+/// A file in front of the kernel's listener, with this before and after it.
+fn configure(folder: &std::path::Path, before: &str, more: &str) -> PathBuf {
     let to = SocketAddr::new(Net::kernel_address(Family::V4, 1), PORT);
-    let listen = format!(
-        "[[listen]]\non = \"127.0.0.1:7000\"\nopening = \"fixed\"\nto = \"mptcp:{to}\"\n{more}"
+    let text = format!(
+        "{before}\n[[listen]]\non = \"127.0.0.1:7000\"\nopening = \"fixed\"\nto = \"mptcp:{to}\"\n{more}"
     );
     let file = folder.join("proxy.toml");
-    std::fs::write(&file, listen).expect("a folder of ours");
+    std::fs::write(&file, text).expect("a folder of ours");
+    file
+}
+
+/// A proxy in front of the kernel's listener, with this besides in its configuration.
+fn start(net: &Net, folder: &std::path::Path, more: &str) -> Program {
+    let file = configure(folder, "", more);
     let file = file.to_str().expect("UTF-8");
     let args = ["proxy", "--config", file, "--path", "v1", "--path", "v2"];
     Program::start(&net.ours, args, "listens on")
+}
+
+/// Has a proxy read its file anew.
+fn reload(program: &mut Program) {
+    let pid = program.pid().to_string();
+    let output = manypath(["reload", "--pid", &pid]).output();
+    let output = output.expect("the program starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
 }
 
 /// A client that writes until it is told to stop.
@@ -166,5 +183,62 @@ fn a_class_holds_its_limit_over_all_paths_and_connections_together() {
     // Handshakes of connections are no data of theirs: two of some hundred bytes each.
     assert!(got <= allowed(10e6, began, at), "{got}");
     drop(uploads);
+    program.interrupt();
+}
+
+#[test]
+fn a_file_names_the_paths_and_what_they_are_for_and_a_reload_changes_that() {
+    let Some(net) = two_paths() else { return };
+    swallow(&net.kernel);
+    let folder = tempfile::tempdir().expect("a folder");
+    let named = "paths = \"named\"";
+    let paths = |priority: &str| {
+        format!(
+            "[path.first]\ninterface = \"v1\"\n[path.second]\ninterface = \"v2\"\npriority = \"{priority}\"\n"
+        )
+    };
+    let file = configure(folder.path(), named, &paths("never"));
+    let file = file.to_str().expect("UTF-8").to_owned();
+    // Root alone may look into the folder.
+    let args = ["proxy", "--config", &file, "--user", "root"];
+    let mut program = Program::start(&net.ours, args, "listens on");
+    let upload = Upload::start(&net.ours);
+    let carries = |program: &Program, n: u8, bytes: f64| {
+        let (before, _) = sent(&net.ours, n);
+        wait_until("a path to carry something", || {
+            let (now, _) = sent(&net.ours, n);
+            match now - before >= bytes {
+                true => Ok(()),
+                false => Err((now - before, program.said())),
+            }
+        });
+    };
+    let subflows = |program: &mut Program, wanted: &dyn Fn(&SubflowReport) -> bool| {
+        let report = program.report();
+        let connections = report.connections.iter();
+        let mut all = connections.flat_map(|connection| &connection.subflows);
+        all.any(wanted)
+    };
+    let is_second = |sf: &SubflowReport| sf.iface == "v2";
+    let (before, _) = sent(&net.ours, 2);
+    carries(&program, 1, 3e6);
+    let (now, _) = sent(&net.ours, 2);
+    assert!(now - before < SLACK, "it is never used: {}", now - before);
+    configure(folder.path(), named, &paths("always"));
+    reload(&mut program);
+    carries(&program, 2, 3e6);
+    configure(folder.path(), named, &paths("backup"));
+    reload(&mut program);
+    let is_backup = |sf: &SubflowReport| is_second(sf) && sf.backup_here;
+    wait_for("the subflow to be a backup", || {
+        subflows(&mut program, &is_backup).then_some(())
+    });
+    configure(folder.path(), named, &paths("never"));
+    reload(&mut program);
+    wait_for("the subflow to end", || {
+        (!subflows(&mut program, &is_second)).then_some(())
+    });
+    carries(&program, 1, 3e6);
+    drop(upload);
     program.interrupt();
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use manypath_host::NoFirewall;
+use manypath_io::path::Wanted;
 use manypath_io::{Attach, Host, LoopbackPath};
 use manypath_stack::api::LARGEST_BUFFER;
 use manypath_stack::{ConnOptions, PathManager, StackConfig};
@@ -51,9 +52,9 @@ fn stack_config(limits: &LimitArgs) -> Result<StackConfig, Failure> {
 }
 
 /// Starts the stack; if it is patient, also without any path.
-pub(crate) fn host(args: &StackArgs, patient: bool) -> Result<Host, Failure> {
+pub(crate) fn host(args: &StackArgs, wanted: Wanted, patient: bool) -> Result<Host, Failure> {
     Host::builder()
-        .paths(args.paths.iter().cloned())
+        .wanted(wanted)
         .attach(match args.attach {
             AttachKind::Auto => Attach::Auto,
             AttachKind::Packet => Attach::Packet,

@@ -36,6 +36,8 @@ pub struct ProcessReport {
     pub counters: BTreeMap<String, u64>,
     /// Its limits of what is sent.
     pub limits: Vec<LimitReport>,
+    /// Its classes that bound how many connections there are.
+    pub classes: Vec<ClassReport>,
     /// Its connections, oldest first.
     pub connections: Vec<ConnReport>,
 }
@@ -53,6 +55,24 @@ pub struct Overview {
     pub counters: BTreeMap<String, u64>,
     /// Its limits of what is sent.
     pub limits: Vec<LimitReport>,
+    /// Its classes that bound how many connections there are.
+    pub classes: Vec<ClassReport>,
+}
+
+/// A class that bounds how many connections it has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClassReport {
+    /// Its name.
+    pub name: String,
+    /// Connections that it has now.
+    pub connections: u64,
+    /// As many as it may have at one time.
+    pub most_connections: Option<u64>,
+    /// As many as may begin in a time: `20/s`.
+    pub connection_rate: Option<String>,
+    /// Connections that were refused for it.
+    pub refused: u64,
 }
 
 /// A limit of what is sent, and what it does.

@@ -9,8 +9,8 @@ use manypath_tcp::time::Duration;
 
 use crate::news::{self, samples::every_kind};
 use crate::report::{
-    ConnReport, DeviceReport, EndedReport, LimitReport, LocalAddressReport, PathReport,
-    ProcessReport, RemoteAddressReport, SubflowReport,
+    ClassReport, ConnReport, DeviceReport, EndedReport, LimitReport, LocalAddressReport,
+    PathReport, ProcessReport, RemoteAddressReport, SubflowReport,
 };
 use crate::view::ViewReport;
 use crate::wire::{Answer, DecisionReport, EventReport, Reply};
@@ -279,6 +279,7 @@ fn every_reply() -> Vec<Reply> {
             }],
             counters: [("packets_in".to_owned(), 1)].into(),
             limits: vec![LimitReport::default()],
+            classes: vec![ClassReport::default()],
             connections: vec![full(), full()],
             ..ProcessReport::default()
         }),

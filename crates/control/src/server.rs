@@ -481,6 +481,7 @@ impl Shared {
             memory: overview.memory,
             counters: overview.counters,
             limits: overview.limits,
+            classes: overview.classes,
             connections: hub.backend.connections(),
         }
     }

@@ -40,6 +40,7 @@ mod socket;
 pub mod sys;
 pub mod vnet;
 
+pub use driver::Traffic;
 pub use host::{Attach, Builder, DeviceAddress, Host, LoopbackPath};
 pub use manypath_host::GROUP;
 pub use privileges::{

@@ -4,6 +4,7 @@
 
 pub mod rate;
 mod role;
+mod wanted;
 
 use crate::neigh::Mac;
 use crate::netlink::{Address, Interface, Snapshot};
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
+pub use wanted::Wanted;
 
 /// The least MTU of a path, bytes: IPv4 and TCP headers, all of TCP's options (40 bytes, which Multipath TCP fills) and a little
 /// payload. Linux lets an interface have 68 (RFC 791), where not even the SYN/ACK of a handshake fits.
@@ -170,22 +172,24 @@ pub(crate) struct Renames(BTreeMap<String, u32>);
 impl Renames {
     /// The paths that are wanted, by the names that the interfaces have now.
     pub(crate) fn follow(&mut self, specs: &[PathSpec], host: &Snapshot) -> Vec<PathSpec> {
-        let mut now = |spec: &PathSpec| {
-            let known = self.0.get(&spec.iface).copied();
-            let by_index = || host.interfaces.iter().find(|i| Some(i.index) == known);
-            let iface = match host.interface(&spec.iface).or_else(by_index) {
-                Some(interface) => {
-                    self.0.insert(spec.iface.clone(), interface.index);
-                    interface.name.clone()
-                }
-                None => spec.iface.clone(),
-            };
-            PathSpec {
-                iface,
-                ..spec.clone()
-            }
+        let mut now = |spec: &PathSpec| PathSpec {
+            iface: self.name_now(&spec.iface, host),
+            ..spec.clone()
         };
         specs.iter().map(&mut now).collect()
+    }
+
+    /// The name that an interface has now.
+    fn name_now(&mut self, name: &str, host: &Snapshot) -> String {
+        let known = self.0.get(name).copied();
+        let by_index = || host.interfaces.iter().find(|i| Some(i.index) == known);
+        match host.interface(name).or_else(by_index) {
+            Some(interface) => {
+                self.0.insert(name.to_owned(), interface.index);
+                interface.name.clone()
+            }
+            None => name.to_owned(),
+        }
     }
 }
 

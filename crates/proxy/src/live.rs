@@ -45,6 +45,7 @@ impl Backend for Live {
                 .map(owned)
                 .collect(),
             limits: Limiter::default().reports(Some(host)),
+            classes: Vec::new(),
         }
     }
 
@@ -118,6 +119,7 @@ impl Backend for Configured {
         let host = self.live.as_ref().map(|live| &live.0);
         Overview {
             limits: self.limiter.reports(host),
+            classes: self.limiter.classes(),
             ..self.live.as_ref().map(Live::overview).unwrap_or_default()
         }
     }

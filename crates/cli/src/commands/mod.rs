@@ -21,6 +21,7 @@ use manypath_control::report::ConnReport;
 use manypath_control::server::{Backend, Server};
 use manypath_io::Host;
 use manypath_io::convert::{Key, Via};
+use manypath_io::path::Wanted;
 use manypath_proxy::congestion_controls_without;
 use manypath_proxy::endpoint::Proto;
 use manypath_proxy::live::Live;
@@ -103,7 +104,11 @@ pub(crate) fn open(
     title: String,
     purpose: Purpose,
 ) -> Result<Opened, Failure> {
-    let sockets = open_sockets(args, protos, purpose)?;
+    let wanted = Wanted {
+        specs: args.paths.clone(),
+        ..Wanted::default()
+    };
+    let sockets = open_sockets(args, wanted, protos, purpose)?;
     // Being seen is a convenience: traffic flows without it.
     let control = sockets.stack.as_ref().and_then(|host| {
         Server::start(title, Live(host.clone()))
@@ -115,9 +120,10 @@ pub(crate) fn open(
     Ok(Opened::new(sockets, control))
 }
 
-/// The sockets of [`open`] alone.
+/// The sockets of [`open`] alone, by these paths.
 pub(crate) fn open_sockets(
     args: &StackArgs,
+    wanted: Wanted,
     protos: &[Proto],
     purpose: Purpose,
 ) -> Result<Sockets, Failure> {
@@ -141,7 +147,7 @@ pub(crate) fn open_sockets(
         return Ok(sockets);
     }
     // A signal that came meanwhile ended the programs that set-up starts, too, if it came from the terminal.
-    let host: Host = setup::host(args, matches!(purpose, Purpose::Service { .. }))
+    let host: Host = setup::host(args, wanted, matches!(purpose, Purpose::Service { .. }))
         .map_err(|failure| signals::noted().map_or(failure, Signal::failure))?;
     setup::warn_of_missing(&host);
     setup::warn_of_firewall(&host);

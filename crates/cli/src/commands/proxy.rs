@@ -10,6 +10,7 @@ use manypath_proxy::config::check::{Checked, check, kinds, read_file};
 use manypath_proxy::config::reload::{Asked, Service, channel};
 use manypath_proxy::config::shown::{as_json, as_text};
 use manypath_proxy::config::{Config, Draft, Faults, Limits, Listen, Log};
+use manypath_proxy::limits::wanted;
 use manypath_proxy::live::Configured;
 use manypath_proxy::observe::limits::OfLimits;
 use manypath_proxy::observe::metrics::Metrics;
@@ -135,7 +136,11 @@ async fn serve_until_signalled(
     let purpose = Purpose::Service {
         keepalive: limits.keepalive,
     };
-    let mut sockets = open_sockets(&args.stack, &kinds(&checked.config), purpose)?;
+    let config = &checked.config;
+    let named = &args.stack.paths;
+    let paths = wanted(named, &config.paths, config.routed);
+    let mut sockets = open_sockets(&args.stack, paths, &kinds(config), purpose)?;
+    sockets.limiter.insist_on(named);
     sockets.connect_timeout = limits.connect_time;
     let title = match &args.config {
         Some(file) => format!("proxy by {}", file.display()),

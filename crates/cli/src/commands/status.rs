@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use manypath_control::client::{self, Client, Collected, collect, collect_one};
 use manypath_control::report::{
-    ConnReport, EndedReport, HOST_REPAIRS, LimitReport, MemoryReport, PathReport, ProcessReport,
-    SubflowReport,
+    ClassReport, ConnReport, EndedReport, HOST_REPAIRS, LimitReport, MemoryReport, PathReport,
+    ProcessReport, SubflowReport,
 };
 use manypath_control::wire::{DecisionReport, Reply, Request};
 use manypath_stack::sched::Scheduler;
@@ -290,6 +290,9 @@ fn write_overview(out: &mut Page<'_>, process: &ProcessReport) {
     for limit in &process.limits {
         out.line(&printable(&limit_line(limit)));
     }
+    for class in &process.classes {
+        out.line(&printable(&class_line(class)));
+    }
     if let Some(repairs @ 1..) = process.counters.get(HOST_REPAIRS) {
         out.line(&format!(
             "  repairs: {repairs} (of rules, routes, settings or a device of this process that somebody took away or changed; the log names them)"
@@ -307,6 +310,21 @@ fn limit_line(limit: &LimitReport) -> String {
     }
     if limit.waiting > 0 {
         told.push_str(&format!(", {} waiting", limit.waiting));
+    }
+    told
+}
+
+/// A class that bounds its connections.
+fn class_line(class: &ClassReport) -> String {
+    let mut told = format!("  class: {}, {} connections", class.name, class.connections);
+    if let Some(most) = class.most_connections {
+        told.push_str(&format!(" of {most}"));
+    }
+    if let Some(rate) = &class.connection_rate {
+        told.push_str(&format!(", {rate} may begin"));
+    }
+    if class.refused > 0 {
+        told.push_str(&format!(", {} refused", class.refused));
     }
     told
 }

@@ -8,6 +8,7 @@ mod clock;
 mod linger;
 mod tasks;
 mod timer;
+mod traffic;
 mod wakers;
 
 use crate::device::{
@@ -23,6 +24,7 @@ use manypath_stack::{
 use manypath_tcp::time::Instant;
 use manypath_wire::ids::FourTuple;
 use manypath_wire::ip::icmp::{self, Complaint};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,6 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 pub(crate) use tasks::DeviceTasks;
 use tokio::sync::{Notify, broadcast, mpsc};
+pub use traffic::Traffic;
 pub(crate) use wakers::Waiting;
 use wakers::{Wakers, Woken};
 
@@ -58,6 +61,7 @@ struct Port {
     /// Tells the device's own task that the device is full.
     full: Arc<Notify>,
     blocked: bool,
+    traffic: Traffic,
 }
 
 /// All devices, as the stack sees them.
@@ -67,11 +71,20 @@ struct Ports {
     /// Where packets go whose interface is gone. A device that is full makes its packets wait; one that is gone would make
     /// them wait for ever, with the subflows that want to end there and with every answer that stands behind them.
     nowhere: Vec<u8>,
+    /// What interfaces carried whose devices are gone.
+    gone: traffic::Gone,
 }
 
 impl Ports {
     fn port(&mut self, iface: IfaceId) -> Option<&mut Port> {
         self.all.iter_mut().find(|p| p.info.iface == iface)
+    }
+
+    /// Removes a device; what it carried is remembered.
+    fn remove(&mut self, iface: IfaceId) {
+        for port in self.all.extract_if(.., |p| p.info.iface == iface) {
+            self.gone.add(&port.info.name, port.traffic);
+        }
     }
 
     fn all_blocked(&self) -> bool {
@@ -110,6 +123,7 @@ impl Slots for Ports {
 
     fn commit(&mut self, iface: IfaceId, meta: TxMeta) {
         if let Some(port) = self.port(iface) {
+            port.traffic.sent += meta.wire_bytes();
             port.transmit.commit(meta);
         }
     }
@@ -127,7 +141,13 @@ impl Slots for Ports {
         payload: [&[u8]; 2],
     ) -> Gather {
         match self.port(iface) {
-            Some(port) => port.transmit.gather(meta, headers, payload),
+            Some(port) => {
+                let done = port.transmit.gather(meta, headers, payload);
+                if done == Gather::Taken {
+                    port.traffic.sent += meta.wire_bytes();
+                }
+                done
+            }
             None => Gather::Declined,
         }
     }
@@ -249,13 +269,14 @@ impl Shared {
         let full = Arc::new(Notify::new());
         let receive = Receiver(Arc::new(Mutex::new(receive)));
         let mut session = self.session();
-        session.guard.ports.all.retain(|p| p.info.iface != iface);
+        session.guard.ports.remove(iface);
         session.guard.ports.all.push(Port {
             info,
             transmit,
             receive: receive.clone(),
             full: Arc::clone(&full),
             blocked: false,
+            traffic: Traffic::default(),
         });
         session.pump();
         tasks::DeviceTasks::start(self, iface, receive, full)
@@ -263,11 +284,7 @@ impl Shared {
 
     /// Removes a device; the caller stops its tasks.
     pub(crate) fn detach(&self, iface: IfaceId) {
-        self.session()
-            .guard
-            .ports
-            .all
-            .retain(|p| p.info.iface != iface);
+        self.session().guard.ports.remove(iface);
     }
 
     /// Tells the stack of a path.
@@ -332,6 +349,14 @@ impl Shared {
             .iter_mut()
             .map(|p| (p.info.clone(), p.transmit.counters()))
             .collect()
+    }
+
+    /// What each interface has carried since the start, by its name.
+    pub(crate) fn traffic(&self) -> BTreeMap<String, Traffic> {
+        let session = self.session();
+        let ports = &session.guard.ports;
+        let there = ports.all.iter().map(|p| (p.info.name.as_str(), p.traffic));
+        ports.gone.with(there)
     }
 
     /// Routers that do not answer, with the interface's name.
@@ -521,10 +546,12 @@ impl Session<'_> {
     fn take_in(mut self, iface: IfaceId, receive: &dyn Receive, count: usize) {
         let (now, elapsed) = (self.now(), self.now);
         let inner = self.inner();
-        let mut back = false;
+        let (mut back, mut received) = (false, 0);
+        let mtu = inner.ports.port(iface).map_or(0, |p| p.info.mtu);
         for index in 0..count {
             match receive.frame(index) {
                 Inbound::Packet { packet, meta } => {
+                    received += traffic::received(packet.len(), meta.joined, mtu);
                     inner.stack.handle_packet(now, iface, packet, meta);
                 }
                 Inbound::Neighbour(frame) => {
@@ -535,6 +562,9 @@ impl Session<'_> {
                 }
                 Inbound::Ignored => {}
             }
+        }
+        if let Some(port) = inner.ports.port(iface) {
+            port.traffic.received += received;
         }
         if back {
             inner.stack.try_path_again(now, iface);

@@ -3,7 +3,7 @@
 use super::news;
 use crate::driver::{DeviceTasks, Shared};
 use crate::netlink::{Snapshot, way_to};
-use crate::path::{HostPath, Missing, PathSpec, Role, follow};
+use crate::path::{HostPath, Missing, Renames, Role, Wanted, follow};
 use manypath_host::Setup;
 use manypath_stack::{IfaceId, Path, PathEvent, RateLimit};
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ const MOST_ASKED: usize = 4096;
 /// What the user wants of the attachment.
 #[derive(Debug, Clone)]
 pub(super) struct Desired {
-    pub(super) specs: Vec<PathSpec>,
+    pub(super) paths: Wanted,
     pub(super) offload: bool,
     pub(super) local_ports: u16,
     pub(super) exposed: bool,
@@ -108,7 +108,8 @@ impl Told {
 #[derive(Default)]
 pub(super) struct Attachment {
     kind: Option<Box<dyn Kind>>,
-    specs: Vec<PathSpec>,
+    wanted: Wanted,
+    renames: Renames,
     told: Vec<Told>,
     /// The host's paths when the stack was told last.
     seen: Vec<HostPath>,
@@ -127,12 +128,30 @@ pub(super) struct Attachment {
 }
 
 impl Attachment {
-    pub(super) fn of(kind: Box<dyn Kind>, specs: Vec<PathSpec>) -> Self {
+    pub(super) fn of(kind: Box<dyn Kind>, wanted: Wanted, renames: Renames) -> Self {
         Attachment {
             kind: Some(kind),
-            specs,
+            wanted,
+            renames,
             ..Attachment::default()
         }
+    }
+
+    /// Compares the host with what the stack was told. What cannot be had now is left out and tried again with the next change.
+    pub(super) fn follow_host(&mut self, shared: &Arc<Shared>) -> io::Result<()> {
+        let host = Snapshot::take()?;
+        let (paths, missing) = self.wanted.select(&mut self.renames, &host);
+        self.missing = missing;
+        self.apply(shared, paths, &host)
+    }
+
+    /// Wants other paths from now on.
+    pub(super) fn want(&mut self, shared: &Arc<Shared>, wanted: Wanted) -> io::Result<()> {
+        if self.wanted == wanted || self.kind.is_none() {
+            return Ok(());
+        }
+        self.wanted = wanted;
+        self.follow_host(shared)
     }
 
     /// Follows the host to these paths, and keeps those that only cannot be used at present.
@@ -145,7 +164,8 @@ impl Attachment {
         let Some(kind) = &mut self.kind else {
             return Ok(());
         };
-        let paths = follow(&self.seen, found, &self.specs, host);
+        let mut paths = follow(&self.seen, found, &self.wanted.specs, host);
+        self.wanted.leave_out(&mut self.renames, host, &mut paths);
         let (wanted, result) = kind.apply(shared, &paths, host);
         for path in &paths {
             // Once: it may be changed afterwards.

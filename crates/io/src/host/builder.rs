@@ -8,7 +8,7 @@ use crate::device::Device;
 use crate::driver::Shared;
 use crate::names::Names;
 use crate::netlink::{Follower, Snapshot};
-use crate::path::{HostPath, Missing, PathSpec, Renames, select};
+use crate::path::{HostPath, Missing, PathSpec, Renames, Wanted};
 use manypath_host::News;
 use manypath_stack::{ConnOptions, Path, PathEvent, PathManager, StackConfig};
 use std::fmt;
@@ -74,7 +74,7 @@ impl DeviceAddress {
 /// ```
 #[derive(Debug)]
 pub struct Builder {
-    specs: Vec<PathSpec>,
+    wanted: Wanted,
     host: bool,
     devices: Vec<(Device, Vec<DeviceAddress>)>,
     attach: Attach,
@@ -101,7 +101,7 @@ impl Builder {
     #[must_use]
     pub fn new() -> Self {
         Builder {
-            specs: Vec::new(),
+            wanted: Wanted::default(),
             host: true,
             devices: Vec::new(),
             attach: Attach::Auto,
@@ -124,14 +124,21 @@ impl Builder {
     /// Adds a path; without any, every interface with a default route is one.
     #[must_use]
     pub fn path(mut self, spec: PathSpec) -> Self {
-        self.specs.push(spec);
+        self.wanted.specs.push(spec);
         self
     }
 
     /// Adds paths.
     #[must_use]
     pub fn paths(mut self, specs: impl IntoIterator<Item = PathSpec>) -> Self {
-        self.specs.extend(specs);
+        self.wanted.specs.extend(specs);
+        self
+    }
+
+    /// Wants these paths, in place of those that were wanted before.
+    #[must_use]
+    pub fn wanted(mut self, wanted: Wanted) -> Self {
+        self.wanted = wanted;
         self
     }
 
@@ -239,9 +246,9 @@ impl Builder {
         let (shared, deadlines) = Shared::new(self.stack, self.seed)?;
         let mut tasks = vec![deadlines];
         let patient = self.patient;
-        let result = if self.host || !self.specs.is_empty() {
+        let result = if self.host || !self.wanted.specs.is_empty() {
             let wanted = Desired {
-                specs: self.specs,
+                paths: self.wanted,
                 offload: self.offload,
                 local_ports: self.local_ports,
                 exposed: self.exposed,
@@ -307,9 +314,8 @@ fn attach_host(
     let follower = Follower::new()?;
     let host = Snapshot::take()?;
     let mut renames = Renames::default();
-    let specs = renames.follow(&wanted.specs, &host);
-    refuse_loopback(&specs, &host)?;
-    let (paths, missing) = select(&specs, &host);
+    refuse_loopback(&renames.follow(&wanted.paths.specs, &host), &host)?;
+    let (paths, missing) = wanted.paths.select(&mut renames, &host);
     if paths.is_empty() && !patient {
         let nothing = || {
             let text = "no interface has a default route; name the paths to use";
@@ -323,7 +329,7 @@ fn attach_host(
     } else {
         Box::new(TunAttachment::new(&wanted, &paths, &host)?)
     };
-    let mut attachment = Attachment::of(kind, wanted.specs.clone());
+    let mut attachment = Attachment::of(kind, wanted.paths, renames);
     attachment.missing = missing;
     let attachment = Arc::new(Mutex::new(attachment));
     super::lock(&attachment).apply(shared, paths, &host)?;
@@ -340,8 +346,6 @@ fn attach_host(
         Arc::clone(shared),
         Arc::clone(&attachment),
         follower,
-        wanted.specs,
-        renames,
     )));
     Ok(attachment)
 }

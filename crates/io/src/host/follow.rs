@@ -2,28 +2,21 @@
 
 use super::attach::Attachment;
 use crate::driver::Shared;
-use crate::netlink::{Follower, Snapshot};
-use crate::path::{PathSpec, Renames, select};
+use crate::netlink::Follower;
 use manypath_host::News;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::Interest;
 
-/// Compares the host with what the stack was told, after every change. What cannot be had now is left out and tried
-/// again with the next change.
+/// Compares the host with what the stack was told, after every change.
 pub(super) async fn follow(
     shared: Arc<Shared>,
     attachment: Arc<Mutex<Attachment>>,
     mut follower: Follower,
-    specs: Vec<PathSpec>,
-    mut renames: Renames,
 ) {
     while follower.changed().await.is_ok() {
-        let Ok(host) = Snapshot::take() else { continue };
-        let (paths, missing) = select(&renames.follow(&specs, &host), &host);
-        let mut attachment = super::lock(&attachment);
-        attachment.missing = missing;
-        let _ = attachment.apply(&shared, paths, &host);
+        // What is not right is told, and tried again with the next change.
+        let _ = super::lock(&attachment).follow_host(&shared);
     }
 }
 

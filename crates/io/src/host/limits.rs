@@ -22,6 +22,12 @@ impl Host {
         self.shared().act(|stack, _| stack.limits())
     }
 
+    /// A limit that is set, and what it does.
+    #[must_use]
+    pub fn limit_of(&self, what: Limited) -> Option<LimitState> {
+        self.shared().act(|stack, _| stack.limit_of(what))
+    }
+
     /// Puts a connection into classes whose limits it shares from the next packet on.
     ///
     /// # Errors

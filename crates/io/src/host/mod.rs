@@ -9,10 +9,10 @@ mod packet;
 mod tun;
 
 use crate::device::{DeviceCounters, DeviceInfo};
-use crate::driver::Shared;
+use crate::driver::{Shared, Traffic};
 use crate::names::{NameWay, Names};
 use crate::netlink::Snapshot;
-use crate::path::Missing;
+use crate::path::{Missing, Wanted};
 use attach::Attachment;
 pub use builder::{Attach, Builder, DeviceAddress, LoopbackPath};
 use manypath_stack::ids::ConnId;
@@ -20,6 +20,7 @@ use manypath_stack::pm::Decision;
 use manypath_stack::stats::Counters;
 use manypath_stack::{Command, ConnInfo, ConnOptions, Done, Event, IfaceId, Path, StackError};
 use manypath_tcp::time::Instant;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -123,6 +124,15 @@ impl Host {
         !lock(&self.0.attachment).host_paths().is_empty()
     }
 
+    /// Wants other paths from now on: subflows of those that are wanted no more end, and peers are told of what has become a backup or is none
+    /// any more. Without effect where the caller brought all devices along.
+    ///
+    /// # Errors
+    /// Not all of them can be had now; that is tried again when something changes on the host.
+    pub fn want_paths(&self, wanted: Wanted) -> io::Result<()> {
+        lock(&self.0.attachment).want(&self.0.shared, wanted)
+    }
+
     /// The paths that were named and are not there now, but for those that only are [stalled](Host::stalled).
     #[must_use]
     pub fn missing(&self) -> Vec<Missing> {
@@ -156,6 +166,12 @@ impl Host {
     #[must_use]
     pub fn devices(&self) -> Vec<(DeviceInfo, DeviceCounters)> {
         self.0.shared.devices()
+    }
+
+    /// What each interface has carried since the start, by its name. Behind a TUN device it is all under the name of that.
+    #[must_use]
+    pub fn traffic(&self) -> BTreeMap<String, Traffic> {
+        self.0.shared.traffic()
     }
 
     /// All connections, whatever their state.

@@ -57,7 +57,7 @@ impl TunAttachment {
                 format!("{} is not an address of this host", owned.addr),
             ));
         }
-        if let Some(limited) = wanted.specs.iter().find(|spec| spec.rate.is_some()) {
+        if let Some(limited) = wanted.paths.specs.iter().find(|spec| spec.rate.is_some()) {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 format!(

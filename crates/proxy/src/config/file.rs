@@ -101,7 +101,8 @@ fn document_of(document: Table<'_>) -> (Config, Places, Places, Places) {
             rule_places.push(at);
         }
     }
-    let (paths, path_places) = limited::paths_of(&document).into_iter().unzip();
+    let (paths, path_places): (Vec<_>, _) = limited::paths_of(&document).into_iter().unzip();
+    let routed = limited::routed_of(&document, !paths.is_empty());
     let classes = limited::classes_of(&document).into_iter();
     let config = Config {
         listeners,
@@ -113,6 +114,7 @@ fn document_of(document: Table<'_>) -> (Config, Places, Places, Places) {
             .unwrap_or_default(),
         roots: document.table("https").map(roots_of).unwrap_or_default(),
         paths,
+        routed,
         classes: classes.map(|(class, _)| class).collect(),
         metrics: document.table("metrics").and_then(metrics_of),
         log: document.table("log").map(log_of).unwrap_or_default(),

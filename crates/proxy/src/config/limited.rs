@@ -1,14 +1,19 @@
 //! `[path.NAME]` and `[[class]]`: what may be sent, by path and by class of connections.
 
+use std::net::IpAddr;
+
 use manypath_io::path::rate;
 
 use super::file::rule_parts;
 use super::table::Table;
-use crate::limits::{ClassSpec, PathLimit};
+use crate::limits::{Admission, ClassSpec, PathLimit, PathRate, Priority};
 use crate::target::rules::Then;
 
 /// Bursts that may leave at once: one byte to 1 GB.
 const BURSTS: std::ops::RangeInclusive<u64> = 1..=1 << 30;
+
+/// Connections of a class.
+const CONNECTIONS: std::ops::RangeInclusive<u64> = 1..=10_000_000;
 
 const RATE: &str = "a rate as \"5mbit\"";
 
@@ -81,7 +86,9 @@ fn path_of(name: String, table: Table<'_>) -> Option<PathLimit> {
         "interface",
         table.read("interface", "the name of an interface", read_interface),
     );
-    let rates = rates_of(&table);
+    let gateway = table.read("gateway", "the address of a router", read_gateway);
+    let priority = table.read("priority", "always, backup or never", read_priority);
+    let rates = table.place_of("rate").and_then(|_| rates_of(&table));
     if let Some(at) = rates.as_ref().and_then(|rates| rates.down_at) {
         table.wrong(
             at,
@@ -89,13 +96,52 @@ fn path_of(name: String, table: Table<'_>) -> Option<PathLimit> {
         );
     }
     table.end();
-    let rates = rates?;
+    let rate = |rates: Rates| {
+        Some(PathRate {
+            up: rates.up?,
+            burst: rates.burst,
+        })
+    };
     Some(PathLimit {
         name,
         interface: interface?.value,
-        up: rates.up?,
-        burst: rates.burst,
+        gateway: gateway.map(|gateway| gateway.value),
+        priority: priority.map(|priority| priority.value).unwrap_or_default(),
+        rate: rates.and_then(rate),
     })
+}
+
+fn read_gateway(text: &str) -> Result<IpAddr, String> {
+    text.parse()
+        .map_err(|_| format!("'{text}' is no address of a router, as 192.0.2.1"))
+}
+
+fn read_priority(text: &str) -> Result<Priority, String> {
+    match text {
+        "always" => Ok(Priority::Always),
+        "backup" => Ok(Priority::Backup),
+        "never" => Ok(Priority::Never),
+        _ => Err(format!("'{text}' is none of always, backup, never")),
+    }
+}
+
+/// `paths`: whether every interface with a default route is a path beside those that are named.
+pub(super) fn routed_of(document: &Table<'_>, named: bool) -> bool {
+    let read = |text: &str| match text {
+        "routed" => Ok(true),
+        "named" => Ok(false),
+        _ => Err(format!("'{text}' is neither routed nor named")),
+    };
+    let Some(paths) = document.read("paths", "routed or named", read) else {
+        return true;
+    };
+    if !paths.value && !named {
+        document.wrong(
+            paths.at,
+            "`paths` is named, and no [path.NAME] names one: say [path.lan] and interface = \"eth0\"",
+        );
+    }
+    paths.value
 }
 
 fn read_interface(text: &str) -> Result<String, String> {
@@ -133,23 +179,35 @@ fn class_of(number: usize, table: Table<'_>) -> Option<ClassSpec> {
         }
         None => super::file::RuleParts::default(),
     };
-    let rates = rates_of(&table);
+    let rates = table.place_of("rate").and_then(|_| rates_of(&table));
     if let (Some(at), Some(_)) = (table.place_of("rate"), rates.as_ref().and_then(|r| r.burst)) {
         table.wrong(at, "`burst` is for [path.NAME]: that of a class is 20 ms");
     }
+    let admission = Admission {
+        connections: table.number("connections", CONNECTIONS),
+        connection_rate: table
+            .read("connection_rate", "a rate as \"20/s\"", str::parse)
+            .map(|rate| rate.value),
+    };
+    let limits = ["rate", "connections", "connection_rate"];
+    if limits.iter().all(|key| table.place_of(key).is_none()) {
+        let message = "[[class]] limits nothing: say `rate`, `connections` or `connection_rate`";
+        table.wrong(table.at, message);
+    }
     table.end();
-    let rates = rates?;
     Some(ClassSpec {
         name: name.map_or_else(|| format!("class{number}"), |name| name.value),
         matches: parts.into_rule(Then::Allow),
-        up: rates.up,
-        down: rates.down,
+        up: rates.as_ref().and_then(|rates| rates.up),
+        down: rates.as_ref().and_then(|rates| rates.down),
+        admission,
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::read_text;
+    use crate::limits::{PathLimit, Priority};
 
     /// What is told of a file with a listener and this.
     fn told(more: &str) -> Vec<String> {
@@ -171,8 +229,12 @@ mod tests {
         let [dsl, lte] = &config.paths[..] else {
             panic!("two paths")
         };
-        assert_eq!((dsl.name.as_str(), dsl.up), ("dsl", u64::MAX));
-        assert_eq!((lte.up, lte.burst), (5_000_000, Some(64 << 10)));
+        let rate = |path: &PathLimit| path.rate.map(|rate| (rate.up, rate.burst));
+        assert_eq!(
+            (dsl.name.as_str(), rate(dsl)),
+            ("dsl", Some((u64::MAX, None)))
+        );
+        assert_eq!(rate(lte), Some((5_000_000, Some(64 << 10))));
         let [guests, all] = &config.classes[..] else {
             panic!("two classes")
         };
@@ -208,6 +270,35 @@ mod tests {
     }
 
     #[test]
+    fn connections_of_a_class_are_read_and_wrong_ones_told_with_their_place() {
+        let text = "[[listen]]\non = \"127.0.0.1:3128\"\nopening = \"http\"\n\
+             [[class]]\nconnections = 200\nconnection_rate = \"20/s\"\n";
+        let config = read_text(text).expect("it is right").config;
+        let [class] = &config.classes[..] else {
+            panic!("one class")
+        };
+        assert_eq!(class.admission.connections, Some(200));
+        assert_eq!(class.admission.connection_rate, "20/s".parse().ok());
+        for (key, wrong) in [
+            ("connections", "0"),
+            ("connections", "-1"),
+            ("connections", "nan"),
+            ("connections", "18446744073709551616"),
+            ("connections", "\"200\""),
+            ("connection_rate", "20"),
+            ("connection_rate", "\"20\""),
+            ("connection_rate", "\"0/s\""),
+            ("connection_rate", "\"-1/s\""),
+            ("connection_rate", "\"NaN/s\""),
+        ] {
+            let told = told(&format!("[[class]]\n{key} = {wrong}\n"));
+            let place = format!("5:{} `{key}`", key.len() + 4);
+            let there = told.first().is_some_and(|fault| fault.starts_with(&place));
+            assert!(there, "{key} = {wrong}: {told:?}");
+        }
+    }
+
+    #[test]
     fn limits_that_nobody_could_keep_are_refused() {
         let twice = told(
             "[path.a]\ninterface = \"eth0\"\nrate = \"1mbit\"\n[path.b]\ninterface = \"eth0\"\nrate = \"1mbit\"\n",
@@ -217,12 +308,62 @@ mod tests {
             told("[path.a]\ninterface = \"eth0\"\nrate = { up = \"1mbit\", down = \"1mbit\" }\n");
         assert!(down[0].contains("not ours to limit"), "{down:?}");
         let bare = told("[path.a]\n[[class]]\n");
-        assert_eq!(bare.len(), 3, "{bare:?}");
+        assert_eq!(bare.len(), 2, "{bare:?}");
         let names = told(
             "[[class]]\nname = \"a\"\nrate = \"1bit\"\n[[class]]\nname = \"a\"\nrate = \"1bit\"\n",
         );
         assert!(names[0].contains("two classes are called a"), "{names:?}");
         let key = told("[[class]]\nrate = \"1bit\"\nquotum = 1\n");
         assert!(key[0].contains("unknown key `quotum`"), "{key:?}");
+    }
+
+    #[test]
+    fn paths_are_named_with_what_they_are_for() {
+        let listen = "[[listen]]\non = \"127.0.0.1:3128\"\nopening = \"http\"\n";
+        let read = |text: &str| read_text(text).map(|draft| draft.config);
+        let text = format!(
+            "paths = \"named\"\n{listen}[path.lte]\ninterface = \"wwan0\"\npriority = \"backup\"\ngateway = \"192.0.2.1\"\n[path.dsl]\ninterface = \"eth0\"\n"
+        );
+        let config = read(&text).expect("it is right");
+        assert!(!config.routed);
+        let [dsl, lte] = &config.paths[..] else {
+            panic!("two paths")
+        };
+        assert_eq!((dsl.priority, dsl.rate), (Priority::Always, None));
+        assert_eq!(lte.priority, Priority::Backup);
+        assert_eq!(lte.gateway, "192.0.2.1".parse().ok());
+        assert!(read(listen).expect("it is right").routed);
+        for (text, place, what) in [
+            (
+                format!("paths = \"named\"\n{listen}"),
+                "1:9",
+                "no [path.NAME] names one",
+            ),
+            (
+                format!("paths = \"all\"\n{listen}"),
+                "1:9",
+                "neither routed nor named",
+            ),
+            (
+                format!("{listen}[path.a]\ninterface = \"eth0\"\npriority = \"secnd\"\n"),
+                "6:12",
+                "none of always, backup, never",
+            ),
+            (
+                format!("{listen}[path.a]\ninterface = \"eth0\"\ngateway = \"router\"\n"),
+                "6:11",
+                "no address of a router",
+            ),
+        ] {
+            let faults = read(&text).expect_err(what);
+            let told: Vec<String> = faults
+                .iter()
+                .map(|f| format!("{}:{} {}", f.line, f.column, f.message))
+                .collect();
+            assert!(
+                told[0].starts_with(place) && told[0].contains(what),
+                "{told:?}"
+            );
+        }
     }
 }

@@ -29,7 +29,7 @@ use crate::target::rules::Rule;
 use crate::target::tls::Roots;
 
 /// All that a file says, defaults filled in.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The listeners, in the order of the file.
     pub listeners: Vec<Listen>,
@@ -41,14 +41,33 @@ pub struct Config {
     pub roots: Roots,
     /// Name servers that are asked in place of those of the host, if any.
     pub name_servers: Vec<SocketAddr>,
-    /// Limits of paths, in the order of their names.
+    /// Paths and their limits, in the order of their names.
     pub paths: Vec<PathLimit>,
+    /// Beside them, every interface with a default route is a path.
+    pub routed: bool,
     /// Classes of connections, in the order of the file.
     pub classes: Vec<ClassSpec>,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<MetricsAt>,
     /// The access log.
     pub log: Log,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listeners: Vec::new(),
+            rules: Vec::new(),
+            limits: Limits::default(),
+            roots: Roots::default(),
+            name_servers: Vec::new(),
+            paths: Vec::new(),
+            routed: true,
+            classes: Vec::new(),
+            metrics: None,
+            log: Log::default(),
+        }
+    }
 }
 
 /// A listener, and who may use it.

@@ -10,8 +10,8 @@ use manypath_io::Host;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
-use super::MetricsAt;
 use super::check::{self, Checked, kinds};
+use super::{Config, MetricsAt};
 use crate::Error;
 use crate::endpoint::Proto;
 use crate::limits::{Classes, Limiter};
@@ -116,9 +116,11 @@ impl Service {
             None => None,
         };
         let (limiter, stack) = (sockets.limiter.clone(), sockets.stack.clone());
+        refuse_behind_tun(stack.as_ref(), &checked.config)
+            .map_err(|e| Error::new("limit the paths", e))?;
         let classes = limiter.apply(stack.as_ref(), &checked.config.classes);
         if let Some(stack) = &stack {
-            limiter.apply_paths(stack, &checked.config.paths);
+            limiter.apply_paths(stack, &checked.config.paths, checked.config.routed);
         }
         let follows = stack.clone().map(|stack| follow(limiter.clone(), stack));
         let policy = Arc::new(policy_of(&checked, classes));
@@ -189,6 +191,7 @@ impl Service {
         if kinds(&new.config).contains(&Proto::Mptcp) && self.stack.is_none() {
             return Err("our stack is set up at the start alone, and nothing was mptcp then: restart to have it".to_owned());
         }
+        refuse_behind_tun(self.stack.as_ref(), &new.config).map_err(|e| e.to_string())?;
         let log = &new.config.log;
         let same_log = *log == self.in_force.config.log;
         let opened = match same_log {
@@ -238,7 +241,8 @@ impl Service {
     fn limit(&self, checked: &Checked) -> Classes {
         let stack = self.stack.as_ref();
         if let Some(stack) = stack {
-            self.limiter.apply_paths(stack, &checked.config.paths);
+            let Config { paths, routed, .. } = &checked.config;
+            self.limiter.apply_paths(stack, paths, *routed);
         }
         self.limiter.apply(stack, &checked.config.classes)
     }
@@ -258,6 +262,22 @@ impl Service {
     pub async fn stop(self) {
         self.ready.store(false, Ordering::Relaxed);
         self.server.stop().await;
+    }
+}
+
+/// Behind a TUN device all paths share one device.
+fn refuse_behind_tun(stack: Option<&Host>, config: &Config) -> io::Result<()> {
+    let behind = stack.is_some_and(Host::is_translated);
+    let limited = config.paths.iter().find(|path| behind && path.is_limited());
+    match limited {
+        Some(path) => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!(
+                "[path.{}]: behind a TUN device all paths share one device, and none can have a limit of its own; use --attach packet",
+                path.name
+            ),
+        )),
+        None => Ok(()),
     }
 }
 

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::check::Checked;
 use super::{Config, Listen};
+use crate::limits::{Admission, PathLimit, Priority};
 use crate::serve::{ForwardedHeader, OpeningKind, ProxyVersion};
 use crate::target::rules::Rule;
 use crate::target::tls::Roots;
@@ -39,6 +40,7 @@ pub fn as_json(checked: &Checked) -> Value {
         },
         "resolver": { "servers": config.name_servers },
         "https": { "ca": authorities(&config.roots) },
+        "paths": if config.routed { "routed" } else { "named" },
         "path": config.paths,
         "class": config.classes,
         "metrics": config.metrics.as_ref().map(|on| json!({ "on": on.to_string() })),
@@ -199,18 +201,36 @@ fn listener_text(text: &mut String, listen: &Listen) {
     let _ = writeln!(text, "listen    {}: {}", spec.name, parts.join(", "));
 }
 
+fn admission_text(admission: Admission) -> String {
+    let most = admission.connections;
+    let most = most.map(|most| format!(", {most} connections"));
+    let rate = admission.connection_rate;
+    let rate = rate.map(|rate| format!(", {rate} begin"));
+    most.into_iter().chain(rate).collect()
+}
+
+fn path_text(path: &PathLimit) -> String {
+    let mut parts = vec![format!("{}: {}", path.name, path.interface)];
+    if path.priority != Priority::Always {
+        parts.push(path.priority.name().to_owned());
+    }
+    parts.extend(path.gateway.map(|gateway| format!("by {gateway}")));
+    if let Some(limit) = &path.rate {
+        let burst = limit.burst.map_or_else(|| "20 ms".to_owned(), exact_bytes);
+        let rate = rate::text(limit.up);
+        parts.push(format!("up {rate}, at most {burst} at once"));
+    }
+    parts.join(", ")
+}
+
 /// What may be sent.
 fn limits_text(text: &mut String, config: &Config) {
     let rate = |rate: Option<u64>| rate.map_or_else(|| "any".to_owned(), rate::text);
     for path in &config.paths {
-        let burst = path.burst.map_or_else(|| "20 ms".to_owned(), exact_bytes);
-        let _ = writeln!(
-            text,
-            "path      {}: {}, up {}, at most {burst} at once",
-            path.name,
-            path.interface,
-            rate(Some(path.up))
-        );
+        let _ = writeln!(text, "path      {}", path_text(path));
+    }
+    if !config.routed {
+        text.push_str("path      no other\n");
     }
     for class in &config.classes {
         let (up, down) = (rate(class.up), rate(class.down));
@@ -218,8 +238,9 @@ fn limits_text(text: &mut String, config: &Config) {
         let matches = matches.trim_start_matches("allow").trim_start();
         let _ = writeln!(
             text,
-            "class     {}: {matches}, up {up}, down {down}",
-            class.name
+            "class     {}: {matches}, up {up}, down {down}{}",
+            class.name,
+            admission_text(class.admission)
         );
     }
 }

@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use manypath_control::report::LimitReport;
+use manypath_control::report::{ClassReport, LimitReport};
 use manypath_control::wire::{LimitOf, LimitOrder};
 use manypath_io::Host;
+use manypath_io::path::PathSpec;
 use manypath_stack::ids::ConnId;
 use manypath_stack::{ClassId, Limited, RateLimit};
 use serde::Serialize;
 
+use super::admission::{Admission, Seats};
 use super::order::{self, MTU, Refused};
 use super::pace::{Pace, PaceState, Rein};
-use super::path::{PathLimit, Paths};
+use super::path::{PathLimit, Paths, wanted};
 use crate::target::rules::{Question, Rule};
 
 /// A class as a configuration has it.
@@ -27,6 +29,9 @@ pub struct ClassSpec {
     pub up: Option<u64>,
     /// Bits a second to clients.
     pub down: Option<u64>,
+    /// How many connections it may have, and begin.
+    #[serde(flatten)]
+    pub admission: Admission,
 }
 
 /// One direction of a class.
@@ -41,6 +46,7 @@ struct Lane {
 pub(crate) struct Class {
     up: Lane,
     down: Lane,
+    seats: Arc<Seats>,
 }
 
 /// A stream, for who puts it into a class while others write to it.
@@ -69,14 +75,24 @@ impl Bridle {
 pub struct Classes(Arc<[(Rule, Arc<Class>)]>);
 
 impl Classes {
+    fn find(&self, asked: &Question<'_>) -> Option<&Class> {
+        let class = self.0.iter().find(|(rule, _)| rule.is_for(asked));
+        class.map(|(_, class)| class.as_ref())
+    }
+
+    /// The places of the first class that matches.
+    pub(crate) fn seats(&self, asked: &Question<'_>) -> Option<&Arc<Seats>> {
+        self.find(asked).map(|class| &class.seats)
+    }
+
     /// Puts both streams of a request into the first class that matches, or into none. `inside` leads to the client.
     pub(crate) fn sort(&self, asked: &Question<'_>, inside: &Bridle, outside: &Bridle) {
         if self.0.is_empty() {
             return;
         }
-        let class = self.0.iter().find(|(rule, _)| rule.is_for(asked));
-        inside.join(class.map(|(_, class)| &class.down));
-        outside.join(class.map(|(_, class)| &class.up));
+        let class = self.find(asked);
+        inside.join(class.map(|class| &class.down));
+        outside.join(class.map(|class| &class.up));
     }
 }
 
@@ -85,6 +101,8 @@ struct Known {
     classes: BTreeMap<String, Arc<Class>>,
     next: u32,
     paths: Paths,
+    /// Paths that the command line names.
+    named: Vec<PathSpec>,
 }
 
 /// The limits of a process, whatever configuration is in force. Clones are the same.
@@ -104,6 +122,7 @@ impl Limiter {
             if !specs.iter().any(|spec| spec.name == *name) {
                 class.up.limit(host, None, None);
                 class.down.limit(host, None, None);
+                class.seats.set(Admission::default());
             }
         }
         let in_force = specs.iter().map(|spec| {
@@ -118,21 +137,36 @@ impl Limiter {
                         }
                     };
                     let (up, down) = (lane(), lane());
-                    let class = Arc::new(Class { up, down });
+                    let class = Arc::new(Class {
+                        up,
+                        down,
+                        seats: Arc::default(),
+                    });
                     known.classes.insert(spec.name.clone(), Arc::clone(&class));
                     class
                 }
             };
             class.up.limit(host, spec.up, None);
             class.down.limit(host, spec.down, None);
+            class.seats.set(spec.admission);
             (spec.matches.clone(), class)
         });
         Classes(in_force.collect())
     }
 
-    /// Puts limits of paths in force.
-    pub(crate) fn apply_paths(&self, host: &Host, limits: &[PathLimit]) {
-        self.known().paths.set(limits);
+    /// The command line names these paths: there are no others.
+    pub fn insist_on(&self, named: &[PathSpec]) {
+        self.known().named = named.to_vec();
+    }
+
+    /// Puts paths and their limits in force; `routed`: every interface with a default route is one besides.
+    pub(crate) fn apply_paths(&self, host: &Host, limits: &[PathLimit], routed: bool) {
+        let mut known = self.known();
+        known.paths.set(limits);
+        let wanted = wanted(&known.named, limits, routed);
+        drop(known);
+        // What cannot be had now is told by the stack, and tried again.
+        let _ = host.want_paths(wanted);
         self.follow(host);
     }
 
@@ -171,6 +205,27 @@ impl Limiter {
             lane.limit(host, asked.bits_per_second, asked.burst);
         }
         Ok(())
+    }
+
+    /// The classes that count connections.
+    #[must_use]
+    pub fn classes(&self) -> Vec<ClassReport> {
+        let known = self.known();
+        let all = known.classes.iter().map(|(name, class)| {
+            let (admission, open, refused) = class.seats.state();
+            ClassReport {
+                name: name.clone(),
+                connections: open,
+                most_connections: admission.connections,
+                connection_rate: admission.connection_rate.map(|rate| rate.to_string()),
+                refused,
+            }
+        });
+        all.filter(|class| {
+            let free = class.most_connections.is_none() && class.connection_rate.is_none();
+            !free || class.refused > 0
+        })
+        .collect()
     }
 
     /// All limits, and what each does.

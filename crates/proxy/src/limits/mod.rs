@@ -2,13 +2,16 @@
 //!
 //! Where streams are of our stack its token buckets hold them, for each packet; where they are the host's, what is written waits for its time.
 
+mod admission;
 mod class;
 mod order;
 mod pace;
 mod path;
 
+pub(crate) use admission::Seat;
+pub use admission::{Admission, ConnectionRate};
 pub(crate) use class::Bridle;
 pub use class::{ClassSpec, Classes, Limiter};
 pub(crate) use order::Refused;
 pub(crate) use pace::Paced;
-pub use path::PathLimit;
+pub use path::{PathLimit, PathRate, Priority, wanted};

@@ -1,21 +1,104 @@
-//! Limits of paths as a configuration has them, for interfaces that are there and for those that come.
+//! Paths as a configuration has them: which there are, what each is for, and what may leave by it.
 
+use std::net::IpAddr;
+
+use manypath_io::path::{PathSpec, Wanted};
 use manypath_stack::{IfaceId, RateLimit};
 use serde::Serialize;
 
 use super::order::{MTU, limit};
 
-/// A limit of what leaves by an interface.
+/// When a path is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Priority {
+    /// As any other.
+    #[default]
+    Always,
+    /// Only when nothing better is left: here, and peers are asked to do the same (MP_PRIO).
+    Backup,
+    /// Not at all: its subflows end.
+    Never,
+}
+
+impl Priority {
+    /// As it is written.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::Backup => "backup",
+            Self::Never => "never",
+        }
+    }
+}
+
+/// A rate of what leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PathRate {
+    /// Bits of IP packets a second.
+    pub up: u64,
+    /// Bytes that may leave at once after a pause; without it, what 20 ms bring.
+    pub burst: Option<u64>,
+}
+
+impl PathRate {
+    fn limit(&self) -> RateLimit {
+        limit(self.up, self.burst, MTU)
+    }
+}
+
+/// A path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PathLimit {
     /// As the configuration calls it.
     pub name: String,
     /// The interface.
     pub interface: String,
-    /// Bits of IP packets a second.
-    pub up: u64,
-    /// Bytes that may leave at once after a pause; without it, what 20 ms bring.
-    pub burst: Option<u64>,
+    /// Its router, where the host's routes do not name one.
+    pub gateway: Option<IpAddr>,
+    /// When it is used.
+    pub priority: Priority,
+    /// What may leave by it.
+    pub rate: Option<PathRate>,
+}
+
+impl PathLimit {
+    /// Whether it needs a device of its own.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.rate.is_some()
+    }
+}
+
+/// The paths that a stack is to have: those of the command line alone where it names any, and what the configuration has.
+#[must_use]
+pub fn wanted(named: &[PathSpec], paths: &[PathLimit], routed: bool) -> Wanted {
+    let of = |iface: &str| paths.iter().find(|path| path.interface == iface);
+    let configured = |path: &PathLimit| PathSpec {
+        iface: path.interface.clone(),
+        addr: None,
+        prefix: None,
+        backup: path.priority == Priority::Backup,
+        gateway: path.gateway,
+        rate: None,
+    };
+    let given = |spec: &PathSpec| {
+        let path = of(&spec.iface);
+        PathSpec {
+            backup: spec.backup || path.is_some_and(|path| path.priority == Priority::Backup),
+            gateway: spec.gateway.or(path.and_then(|path| path.gateway)),
+            ..spec.clone()
+        }
+    };
+    let unused = paths.iter().filter(|path| path.priority == Priority::Never);
+    Wanted {
+        specs: match named.is_empty() {
+            true => paths.iter().map(configured).collect(),
+            false => named.iter().map(given).collect(),
+        },
+        routed: routed && named.is_empty(),
+        unused: unused.map(|path| path.interface.clone()).collect(),
+    }
 }
 
 /// Which limits were wanted, and which the stack was told of.
@@ -40,8 +123,8 @@ impl Paths {
         found: &[(IfaceId, String)],
     ) -> Vec<(IfaceId, Option<RateLimit>)> {
         let wanted = |(iface, name): &(IfaceId, String)| {
-            let limit_of = self.wanted.iter().find(|limit| limit.interface == *name)?;
-            Some((*iface, limit(limit_of.up, limit_of.burst, MTU)))
+            let path = self.wanted.iter().find(|path| path.interface == *name)?;
+            Some((*iface, path.rate?.limit()))
         };
         let now: Vec<(IfaceId, RateLimit)> = found.iter().filter_map(wanted).collect();
         let renewed = std::mem::take(&mut self.renewed);
@@ -64,8 +147,57 @@ mod tests {
         PathLimit {
             name: "lte".into(),
             interface: "wwan0".into(),
-            up,
-            burst: None,
+            gateway: None,
+            priority: Priority::Always,
+            rate: Some(PathRate { up, burst: None }),
+        }
+    }
+
+    #[test]
+    fn the_command_line_says_which_paths_there_are_and_the_file_what_they_are_for() {
+        let with = |priority| PathLimit {
+            priority,
+            ..wants(8)
+        };
+        let spec = |text: &str| text.parse::<PathSpec>().expect("well-formed");
+        for (named, paths, routed, specs, unused) in [
+            (&[][..], vec![], true, &[][..], &[][..]),
+            (&[], vec![with(Priority::Always)], true, &["wwan0"], &[]),
+            (
+                &[],
+                vec![with(Priority::Backup)],
+                false,
+                &["wwan0,backup"],
+                &[],
+            ),
+            (
+                &[],
+                vec![with(Priority::Never)],
+                true,
+                &["wwan0"],
+                &["wwan0"],
+            ),
+            (
+                &["eth0"],
+                vec![with(Priority::Backup)],
+                true,
+                &["eth0"],
+                &[],
+            ),
+            (
+                &["eth0", "wwan0,rate=5mbit"],
+                vec![with(Priority::Backup)],
+                true,
+                &["eth0", "wwan0,backup,rate=5mbit"],
+                &[],
+            ),
+        ] {
+            let named: Vec<PathSpec> = named.iter().copied().map(spec).collect();
+            let wanted = wanted(&named, &paths, routed);
+            let found: Vec<String> = wanted.specs.iter().map(ToString::to_string).collect();
+            assert_eq!(found, specs, "{named:?} {paths:?}");
+            assert_eq!(wanted.unused, unused);
+            assert_eq!(wanted.routed, routed && named.is_empty());
         }
     }
 

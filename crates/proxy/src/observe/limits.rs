@@ -3,11 +3,12 @@
 
 use std::fmt;
 
-use manypath_control::report::LimitReport;
+use manypath_control::report::{ClassReport, LimitReport};
 use manypath_control::wire::LimitOf;
 use manypath_io::Host;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
@@ -66,6 +67,44 @@ fn encode<M: EncodeMetric>(
     Ok(())
 }
 
+/// How many connections classes have, and refused.
+fn encode_classes(
+    to: &mut DescriptorEncoder<'_>,
+    classes: &[ClassReport],
+) -> Result<(), fmt::Error> {
+    if classes.is_empty() {
+        return Ok(());
+    }
+    let mut family = |name, help, value: &dyn Fn(&ClassReport) -> u64, counts: bool| {
+        let kind = match counts {
+            true => MetricType::Counter,
+            false => MetricType::Gauge,
+        };
+        let mut family = to.encode_descriptor(name, help, None, kind)?;
+        for class in classes {
+            let labels = [("name", class.name.as_str())];
+            let to = family.encode_family(&labels)?;
+            match counts {
+                true => ConstCounter::new(value(class)).encode(to)?,
+                false => ConstGauge::new(value(class) as f64).encode(to)?,
+            }
+        }
+        Ok(())
+    };
+    family(
+        "manypath_class_connections",
+        "Connections of a class that bounds them.",
+        &|class| class.connections,
+        false,
+    )?;
+    family(
+        "manypath_class_refused_connections",
+        "Connections that were refused as their class had, or had begun, as many as it may.",
+        &|class| class.refused,
+        true,
+    )
+}
+
 impl Collector for OfLimits {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let reports = self.limiter.reports(self.host.as_ref());
@@ -80,6 +119,7 @@ impl Collector for OfLimits {
                 Some(([("of", of), ("name", limit.name.as_str())], limit))
             })
             .collect();
+        encode_classes(&mut to, &self.limiter.classes())?;
         if limits.is_empty() {
             return Ok(());
         }

@@ -65,6 +65,11 @@ pub(crate) async fn serve(
         stream.abort();
         return Outcome::Refused;
     }
+    if let Err(why) = session.admit(&request) {
+        session.refused(Some(&request), why);
+        stream.abort();
+        return Outcome::Refused;
+    }
     let far = match reach(session, to, &early).await {
         Ok(far) => far,
         Err(Error { what, source }) => {

@@ -13,7 +13,6 @@ use crate::serve::Refusal;
 use crate::serve::session::Session;
 use crate::serve::totals::Outcome;
 use crate::stream::{Leg, Stream};
-use crate::target::connect::reach;
 
 /// Carries a connection to where it was going.
 pub(crate) async fn serve(session: &Session, stream: Buffered<Stream>) -> Outcome {
@@ -36,8 +35,7 @@ pub(crate) async fn serve(session: &Session, stream: Buffered<Stream>) -> Outcom
         Some(version) => proxy_protocol::header(version, session.client, Some(target)),
         None => Vec::new(),
     };
-    let outside = session.spec().outside;
-    let server = match reach(&session.row.shared, &request, outside, &first).await {
+    let server = match session.reach(&request, &first).await {
         Ok(server) => server,
         Err(why) => {
             let outcome = session.unreached(&request, &why);

@@ -40,6 +40,10 @@ pub enum Refusal {
     Loop,
     /// The client has as many connections as one client may have.
     ClientFull,
+    /// Its class has as many connections as it may have.
+    ClassFull,
+    /// As many connections of its class have begun as may in this time.
+    ClassRate,
     /// TLS did not come about.
     Tls,
     /// The PROXY protocol header is missing or wrong.
@@ -48,7 +52,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every reason.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Malformed,
         Self::Ambiguous,
         Self::HeaderTooLarge,
@@ -64,6 +68,8 @@ impl Refusal {
         Self::Address,
         Self::Loop,
         Self::ClientFull,
+        Self::ClassFull,
+        Self::ClassRate,
         Self::Tls,
         Self::ProxyHeader,
     ];
@@ -87,6 +93,8 @@ impl Refusal {
             Self::Address => "address",
             Self::Loop => "loop",
             Self::ClientFull => "client_full",
+            Self::ClassFull => "class_full",
+            Self::ClassRate => "class_rate",
             Self::Tls => "tls",
             Self::ProxyHeader => "proxy_header",
         }

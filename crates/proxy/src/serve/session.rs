@@ -11,18 +11,20 @@ use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
 use crate::buffered::Buffered;
-use crate::limits::Bridle;
+use crate::limits::{Bridle, Seat};
 use crate::maybe_tls::MaybeTls;
 use crate::opening::{convert, fixed, http, proxy_protocol, socks5, transparent};
 use crate::relay::{Account, Terms, carry};
 use crate::request::{Client, Request, Target};
 use crate::seldom::Others;
-use crate::serve::policy::question;
+use crate::serve::policy::{Verdict, question};
 use crate::serve::row::{Row, Settings};
 use crate::serve::totals::Outcome;
 use crate::serve::{Bounds, Ended, Failure, How, ListenerSpec, OpeningKind, Policy, Refusal};
 use crate::stream::{Leg, Stream};
-use crate::target::connect::Unreached;
+use crate::target::connect::{Unreached, reach, reach_by};
+use crate::target::rules::Question;
+use crate::target::tls::Trust;
 
 /// What an opening knows of the connection that it serves.
 pub(crate) struct Session {
@@ -36,6 +38,8 @@ pub(crate) struct Session {
     pub(crate) socket: (SocketAddr, Option<SocketAddr>),
     /// Puts the client's stream into classes.
     inside: Bridle,
+    /// Its place in the class of its last request.
+    seat: Mutex<Option<Seat>>,
 }
 
 impl Session {
@@ -53,6 +57,7 @@ impl Session {
             local,
             socket: (peer, local),
             inside: stream.bridle(),
+            seat: Mutex::default(),
         }
     }
 
@@ -113,6 +118,45 @@ impl Session {
         Outcome::Refused
     }
 
+    /// Takes a place in the class of a request, unless the connection has it already.
+    pub(crate) fn admit(&self, request: &Request) -> Result<(), Refusal> {
+        let policy = self.row.shared.policy();
+        let seats = policy.classes.seats(&asked_by(request));
+        let mut seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_it = |seats| seat.as_ref().is_some_and(|seat| seat.is_of(seats));
+        match seats {
+            Some(seats) if has_it(seats) => {}
+            Some(seats) => *seat = Some(seats.admit()?),
+            None => *seat = None,
+        }
+        Ok(())
+    }
+
+    /// Connects to a request's target, and writes the first bytes, if the request's class has a place.
+    pub(crate) async fn reach(&self, request: &Request, first: &[u8]) -> Result<Stream, Unreached> {
+        self.admit_if_permitted(request)?;
+        reach(&self.row.shared, request, self.spec().outside, first).await
+    }
+
+    /// As [`Session::reach`] does, and shakes hands for TLS where `tls` says so.
+    pub(crate) async fn reach_by(
+        &self,
+        request: &Request,
+        tls: Option<&Trust>,
+    ) -> Result<MaybeTls, Unreached> {
+        self.admit_if_permitted(request)?;
+        reach_by(&self.row.shared, request, self.spec().outside, tls).await
+    }
+
+    /// What the rules deny takes no place.
+    fn admit_if_permitted(&self, request: &Request) -> Result<(), Unreached> {
+        match self.row.shared.policy().permits(request) {
+            Verdict::Allow => self.admit(request).map_err(Unreached::Refused),
+            Verdict::NeedsUser => Err(Unreached::NeedsUser),
+            Verdict::Deny(why) => Err(Unreached::Refused(why.into())),
+        }
+    }
+
     /// Reports a target that was reached, and limits what is sent as the request's class has it.
     pub(crate) fn connected(&self, request: &Request, outside: &Stream, after: Duration) {
         self.limit(request, &outside.bridle());
@@ -124,12 +168,9 @@ impl Session {
     /// Limits what is sent for a request as its class has it.
     pub(crate) fn limit(&self, request: &Request, outside: &Bridle) {
         let policy = self.row.shared.policy();
-        let address = match &request.target {
-            Target::Address(addr) => Some(addr.ip()),
-            Target::Name { .. } => None,
-        };
-        let asked = question(request, address);
-        policy.classes.sort(&asked, &self.inside, outside);
+        policy
+            .classes
+            .sort(&asked_by(request), &self.inside, outside);
     }
 
     pub(crate) fn ended(&self, ended: &Ended) {
@@ -186,6 +227,15 @@ impl Session {
             How::Stopped => Outcome::Stopped,
         }
     }
+}
+
+/// What a request asks for, as far as it is known before names are looked up.
+fn asked_by(request: &Request) -> Question<'_> {
+    let address = match &request.target {
+        Target::Address(addr) => Some(addr.ip()),
+        Target::Name { .. } => None,
+    };
+    question(request, address)
 }
 
 /// Whether a listener's SYNs that bring payload wait for an answer that the opening gives. A PROXY header comes first, and may not be

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use manypath_proxy::limits::{ClassSpec, Limiter};
+use manypath_proxy::limits::{Admission, ClassSpec, Limiter};
 use manypath_proxy::serve::{OpeningKind, Policy};
 use manypath_proxy::target::rules::{Rule, Then};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -25,6 +25,7 @@ fn class(up: Option<u64>, down: Option<u64>) -> ClassSpec {
         },
         up,
         down,
+        admission: Admission::default(),
     }
 }
 
@@ -93,5 +94,72 @@ async fn who_matches_no_class_is_not_held_back() {
     let proxy = Proxy::with(OpeningKind::Http, policy, |_| {}).await;
     let took = fetch(&mut tunnel(&proxy, &origin).await).await;
     assert!(took <= Duration::from_millis(500), "{took:?}");
+    proxy.stop().await;
+}
+
+/// Asks for a tunnel and gives the status of the answer.
+async fn asks(proxy: &Proxy, origin: &Origin) -> (TcpStream, String) {
+    let mut client = proxy.connect().await;
+    let head = format!("CONNECT {} HTTP/1.1\r\n\r\n", origin.at);
+    client.write_all(head.as_bytes()).await.expect("open");
+    let answer = in_time(read_head(&mut client)).await.expect("an answer");
+    let status = answer.split(' ').nth(1).unwrap_or_default().to_owned();
+    (client, status)
+}
+
+#[tokio::test]
+async fn a_class_has_as_many_connections_as_it_may_have_and_one_that_ends_makes_room() {
+    let (limiter, origin) = (Limiter::default(), generous().await);
+    let admission = Admission {
+        connections: Some(2),
+        connection_rate: None,
+    };
+    let spec = ClassSpec {
+        admission,
+        ..class(None, None)
+    };
+    let classes = limiter.apply(None, &[spec]);
+    let policy = Policy::permissive().with_classes(classes);
+    let proxy = Proxy::with(OpeningKind::Http, policy, |_| {}).await;
+    let (first, status) = asks(&proxy, &origin).await;
+    assert_eq!(status, "200");
+    let (_second, status) = asks(&proxy, &origin).await;
+    assert_eq!(status, "200");
+    let (_third, status) = asks(&proxy, &origin).await;
+    assert_eq!(status, "429");
+    let told = limiter.classes();
+    assert_eq!((told[0].connections, told[0].refused), (2, 1), "{told:?}");
+    drop(first);
+    in_time(async {
+        while limiter.classes()[0].connections > 1 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let (_fourth, status) = asks(&proxy, &origin).await;
+    assert_eq!(status, "200");
+    proxy.stop().await;
+}
+
+#[tokio::test]
+async fn no_more_connections_of_a_class_begin_than_its_rate_has() {
+    let (limiter, origin) = (Limiter::default(), generous().await);
+    let admission = Admission {
+        connections: None,
+        connection_rate: Some("3/h".parse().expect("a rate")),
+    };
+    let spec = ClassSpec {
+        admission,
+        ..class(None, None)
+    };
+    let classes = limiter.apply(None, &[spec]);
+    let policy = Policy::permissive().with_classes(classes);
+    let proxy = Proxy::with(OpeningKind::Http, policy, |_| {}).await;
+    let mut begun = 0;
+    for _ in 0..5 {
+        begun += usize::from(asks(&proxy, &origin).await.1 == "200");
+    }
+    assert_eq!(begun, 3);
+    assert_eq!(limiter.classes()[0].refused, 2);
     proxy.stop().await;
 }

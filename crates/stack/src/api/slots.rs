@@ -29,6 +29,21 @@ pub struct TxMeta {
     pub partial_checksum: bool,
 }
 
+impl TxMeta {
+    /// Bytes of IP packets that the network carries once the device has divided a burst: every segment repeats the headers.
+    #[must_use]
+    pub fn wire_bytes(&self) -> u64 {
+        let (len, head) = (self.len as u64, u64::from(self.header_len));
+        match u64::from(self.gso_size) {
+            0 => len,
+            each => {
+                let segments = len.saturating_sub(head).div_ceil(each).max(1);
+                len + (segments - 1) * head
+            }
+        }
+    }
+}
+
 /// What a driver did with a packet whose payload it was shown, see [`Slots::gather`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gather {
@@ -77,4 +92,28 @@ pub enum Transmit {
     Blocked(IfaceId),
     /// Nothing may leave now.
     Nothing,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_segment_of_a_burst_repeats_the_headers() {
+        let bytes = |len, gso_size| {
+            let meta = TxMeta {
+                len,
+                gso_size,
+                header_len: 52,
+                l4_offset: 20,
+                ipv6: false,
+                partial_checksum: false,
+            };
+            meta.wire_bytes()
+        };
+        assert_eq!(bytes(1500, 0), 1500);
+        assert_eq!(bytes(52 + 3000, 1000), 3000 + 3 * 52);
+        assert_eq!(bytes(52 + 3001, 1000), 3001 + 4 * 52);
+        assert_eq!(bytes(52, 1000), 52);
+    }
 }

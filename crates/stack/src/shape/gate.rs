@@ -26,6 +26,7 @@ pub(super) struct Gate {
     bucket: Bucket,
     line: VecDeque<Waiter>,
     held: Held,
+    sent: u64,
     /// Somebody waits since then.
     since: Option<Instant>,
     /// The first in line has been given a turn and has not asked since.
@@ -44,6 +45,7 @@ impl Gate {
             bucket: Bucket::new(limit, now),
             line: VecDeque::new(),
             held: Held::default(),
+            sent: 0,
             since: None,
             called: false,
             not_before: None,
@@ -69,6 +71,7 @@ impl Gate {
                 time: self.held.time + waits,
                 ..self.held
             },
+            sent: self.sent,
             waiting: self.line.len(),
         }
     }
@@ -119,6 +122,7 @@ impl Gate {
     /// Takes the tokens of a packet that leaves.
     pub(super) fn charge(&mut self, bytes: u64, now: Instant) {
         self.bucket.charge(bytes, now);
+        self.sent += bytes;
     }
 
     /// A connection has what was reserved for it.

@@ -37,6 +37,8 @@ pub struct LimitState {
     pub tokens: i64,
     /// What it held back.
     pub held: Held,
+    /// Bytes that it let through since it was set.
+    pub sent: u64,
     /// Connections that wait for it now.
     pub waiting: usize,
 }

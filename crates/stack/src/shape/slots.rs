@@ -70,18 +70,6 @@ impl<'a> ShapedSlots<'a> {
     }
 }
 
-/// Bytes of IP packets that the network carries once the device has divided a burst (every segment repeats the headers).
-fn wire_bytes(meta: &TxMeta) -> u64 {
-    let (len, head) = (meta.len as u64, u64::from(meta.header_len));
-    match u64::from(meta.gso_size) {
-        0 => len,
-        each => {
-            let segments = len.saturating_sub(head).div_ceil(each).max(1);
-            len + (segments - 1) * head
-        }
-    }
-}
-
 impl Slots for ShapedSlots<'_> {
     fn slot(&mut self, iface: IfaceId, room: usize) -> Option<&mut [u8]> {
         if room > ALWAYS && !self.permits(iface, room as u64) {
@@ -95,7 +83,7 @@ impl Slots for ShapedSlots<'_> {
     }
 
     fn commit(&mut self, iface: IfaceId, meta: TxMeta) {
-        self.charge(iface, wire_bytes(&meta));
+        self.charge(iface, meta.wire_bytes());
         self.inner.commit(iface, meta);
     }
 
@@ -110,7 +98,7 @@ impl Slots for ShapedSlots<'_> {
         headers: &[u8],
         payload: [&[u8]; 2],
     ) -> Gather {
-        let bytes = wire_bytes(&meta);
+        let bytes = meta.wire_bytes();
         if meta.len > ALWAYS && !self.permits(iface, bytes) {
             return Gather::Full;
         }
@@ -121,26 +109,5 @@ impl Slots for ShapedSlots<'_> {
             Gather::Declined => {}
         }
         done
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_segment_of_a_burst_repeats_the_headers() {
-        let meta = |len, gso_size| TxMeta {
-            len,
-            gso_size,
-            header_len: 52,
-            l4_offset: 20,
-            ipv6: false,
-            partial_checksum: false,
-        };
-        assert_eq!(wire_bytes(&meta(1500, 0)), 1500);
-        assert_eq!(wire_bytes(&meta(52 + 3000, 1000)), 3000 + 3 * 52);
-        assert_eq!(wire_bytes(&meta(52 + 3001, 1000)), 3001 + 4 * 52);
-        assert_eq!(wire_bytes(&meta(52, 1000)), 52);
     }
 }

@@ -102,7 +102,8 @@ impl Stack {
             .collect()
     }
 
-    fn limit_of(&self, what: Limited) -> Option<LimitState> {
+    /// A limit and what it does, whatever it is of.
+    pub fn limit_of(&self, what: Limited) -> Option<LimitState> {
         match what {
             Limited::Path(iface) => self.path_limit(iface),
             Limited::Class(class) => self.class_limit(class),

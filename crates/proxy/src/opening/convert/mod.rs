@@ -21,7 +21,6 @@ use crate::serve::Refusal;
 use crate::serve::session::Session;
 use crate::serve::totals::Outcome;
 use crate::stream::{Leg, Stream};
-use crate::target::connect::reach;
 use token::{Shown, Tokens};
 
 /// What the converters of a process keep. Their tokens are good as long as it lives.
@@ -283,7 +282,7 @@ impl Connecting<'_> {
             false => 0,
         };
         first.extend_from_slice(&stream.bytes()[..ahead]);
-        let server = match reach(&session.row.shared, &request, outside, &first).await {
+        let server = match session.reach(&request, &first).await {
             Ok(server) => server,
             Err(why) => {
                 let outcome = session.unreached(&request, &why);

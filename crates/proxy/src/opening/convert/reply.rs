@@ -50,6 +50,9 @@ pub(super) fn to_unreached(why: &Unreached, target: SocketAddr, bytes: &[u8]) ->
         Unreached::Refused(Refusal::Address) if is_no_server(target.ip()) => {
             ConvertError::MalformedMessage(echo(bytes))
         }
+        Unreached::Refused(Refusal::ClassFull | Refusal::ClassRate) => {
+            ConvertError::ResourceExceeded
+        }
         Unreached::NeedsUser | Unreached::Refused(_) => ConvertError::NotAuthorized,
         Unreached::Failed(failure, _) => match failure {
             Failure::Refused => ConvertError::ConnectionReset,

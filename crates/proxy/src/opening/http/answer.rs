@@ -49,6 +49,11 @@ impl Answer {
                 "http_request_denied",
                 "too many passwords were wrong or wait: ask again in a while",
             ),
+            Refusal::ClassFull | Refusal::ClassRate => answer(
+                429,
+                "http_request_denied",
+                "as many connections of this kind as may be are open or begin: ask again in a while",
+            ),
             Refusal::Rule | Refusal::Port => {
                 answer(403, "http_request_denied", "the proxy's rules forbid this")
             }

@@ -29,7 +29,7 @@ use crate::serve::session::Session;
 use crate::serve::totals::Outcome;
 use crate::serve::{Ended, Failure, How, Refusal};
 use crate::stream::Leg;
-use crate::target::connect::{Unreached, reach, reach_by};
+use crate::target::connect::Unreached;
 
 /// Credentials that were right, and the policy that said so.
 struct Known {
@@ -361,8 +361,7 @@ impl Conn<'_> {
             Some(version) => proxy_protocol::header(version, session.client, session.local),
             None => Vec::new(),
         };
-        let outside = session.spec().outside;
-        let server = match reach(&session.row.shared, &request, outside, &first).await {
+        let server = match session.reach(&request, &first).await {
             Ok(server) => server,
             Err(why) => {
                 let answer = self.unreached(&request, &why);
@@ -477,19 +476,17 @@ impl Conn<'_> {
             });
             let (mut server, reused) = match known {
                 Some(server) => (server, true),
-                None => {
-                    match reach_by(shared, &asked, session.spec().outside, tls.as_ref()).await {
-                        Ok(stream) => {
-                            session.connected(&asked, stream.stream(), started.elapsed());
-                            (Server::new(&asked, tls, stream), false)
-                        }
-                        Err(why) => {
-                            let answer = self.unreached(&asked, &why);
-                            let close = body != Body::None || outgoing.close;
-                            return self.answer(answer, head.method, close).await;
-                        }
+                None => match session.reach_by(&asked, tls.as_ref()).await {
+                    Ok(stream) => {
+                        session.connected(&asked, stream.stream(), started.elapsed());
+                        (Server::new(&asked, tls, stream), false)
                     }
-                }
+                    Err(why) => {
+                        let answer = self.unreached(&asked, &why);
+                        let close = body != Body::None || outgoing.close;
+                        return self.answer(answer, head.method, close).await;
+                    }
+                },
             };
             let before = [paths(&self.account), paths(&server.account)];
             let carried = Carried::default();

@@ -17,7 +17,7 @@ use crate::serve::session::Session;
 use crate::serve::totals::Outcome;
 use crate::serve::{Failure, Refusal};
 use crate::stream::{Leg, Stream};
-use crate::target::connect::{Unreached, reach};
+use crate::target::connect::Unreached;
 use wire::{Asked, BadMessage, Command, Parsed, Reply};
 
 /// The refusal of SOCKS4, in its own form: a client of that version then says what it was.
@@ -188,6 +188,7 @@ async fn ask(session: &Session, stream: &mut Buffered<Stream>) -> Result<(Client
 /// What a client is told of a target that was not reached.
 fn reply_to(target: &Target, why: &Unreached) -> Reply {
     match why {
+        Unreached::Refused(Refusal::ClassFull | Refusal::ClassRate) => Reply::GeneralFailure,
         Unreached::NeedsUser | Unreached::Refused(_) => Reply::NotAllowed,
         Unreached::Failed(failure, _) => match failure {
             Failure::Refused => Reply::ConnectionRefused,
@@ -219,8 +220,7 @@ async fn connect(
         Some(version) => proxy_protocol::header(version, session.client, session.local),
         None => Vec::new(),
     };
-    let outside = session.spec().outside;
-    let server = match reach(&session.row.shared, &request, outside, &first).await {
+    let server = match session.reach(&request, &first).await {
         Ok(server) => server,
         Err(why) => {
             let outcome = session.unreached(&request, &why);
