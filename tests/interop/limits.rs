@@ -15,10 +15,10 @@ use manypath_tests::peer::{self, Speaks};
 use manypath_tests::program::{Program, manypath};
 use manypath_tests::until::{wait_for, wait_until};
 
-const PORT: u16 = 5000;
+pub(crate) const PORT: u16 = 5000;
 
 /// Neighbour discovery and what else the kernel sends by itself, and what left between two looks at a counter and the clock.
-const SLACK: f64 = 30_000.0;
+pub(crate) const SLACK: f64 = 30_000.0;
 
 /// Takes whatever comes.
 fn swallow(kernel: &NetNs) {
@@ -35,7 +35,7 @@ fn swallow(kernel: &NetNs) {
 }
 
 /// A file in front of the kernel's listener, with this before and after it.
-fn configure(folder: &std::path::Path, before: &str, more: &str) -> PathBuf {
+pub(crate) fn configure(folder: &std::path::Path, before: &str, more: &str) -> PathBuf {
     let to = SocketAddr::new(Net::kernel_address(Family::V4, 1), PORT);
     let text = format!(
         "{before}\n[[listen]]\non = \"127.0.0.1:7000\"\nopening = \"fixed\"\nto = \"mptcp:{to}\"\n{more}"
@@ -88,17 +88,22 @@ impl Drop for Upload {
     }
 }
 
-/// IP bytes that have left by a cable, and when.
-fn sent(ours: &NetNs, n: u8) -> (f64, Instant) {
+/// IP bytes that have come and left by a cable.
+pub(crate) fn carried(ours: &NetNs, n: u8) -> [f64; 2] {
     let table = shell(ours, "cat /proc/net/dev");
     let name = format!("v{n}:");
     let line = table.lines().map(str::trim_start);
     let line = line.filter_map(|line| line.strip_prefix(&name)).next();
-    let mut counts = line.expect("a cable").split_whitespace().skip(8);
-    let mut next = || -> f64 { counts.next().and_then(|n| n.parse().ok()).expect("a count") };
-    let (bytes, packets) = (next(), next());
+    let counts = line.expect("a cable").split_whitespace();
+    let counts: Vec<f64> = counts.map(|n| n.parse().expect("a count")).collect();
     // Offloads may hide some of the Ethernet headers: none is counted.
-    (bytes - 14.0 * packets, Instant::now())
+    [counts[0] - 14.0 * counts[1], counts[8] - 14.0 * counts[9]]
+}
+
+/// IP bytes that have left by a cable, and when.
+fn sent(ours: &NetNs, n: u8) -> (f64, Instant) {
+    let [_, sent] = carried(ours, n);
+    (sent, Instant::now())
 }
 
 /// What may leave at `rate` bits a second from one look to another, with a burst of 20 ms or three packets.

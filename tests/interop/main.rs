@@ -25,6 +25,7 @@ mod paths;
 mod peers;
 mod proxy;
 mod proxy_streams;
+mod quotas;
 mod racing;
 mod service;
 mod signals;

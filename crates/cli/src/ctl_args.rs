@@ -19,6 +19,7 @@ Examples:
   manypath ctl remove 3.1 2 --reset
   manypath ctl policy 3.1 ndiffports=4
   manypath ctl limit path wwan0 5mbit
+  manypath ctl reset-quota path wwan0
   manypath ctl run smart-backup:threshold=500ms
       Decides for all connections of the process until Ctrl-C; then their own policies decide again.
   manypath ctl run refresh:subflows=5 --engine kernel
@@ -153,6 +154,14 @@ pub(crate) enum CtlCommand {
         #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
         burst: Option<u64>,
     },
+    /// Count the quotas of a path or a class anew, as if their period began now
+    ResetQuota {
+        /// Whose they are
+        #[arg(value_enum)]
+        of: QuotaOf,
+        /// The path by its name in the configuration or its interface, or the class
+        name: String,
+    },
     /// Let another policy of the process decide
     Policy {
         /// The connection
@@ -215,6 +224,7 @@ impl CtlCommand {
             | Self::Policy { connection, .. } => Some(connection),
             Self::Limit { of, name, .. } => (*of == LimitOf::Connection).then_some(name),
             Self::List
+            | Self::ResetQuota { .. }
             | Self::Show { .. }
             | Self::Events { .. }
             | Self::Run { .. }
@@ -229,6 +239,15 @@ impl CtlCommand {
             _ => None,
         }
     }
+}
+
+/// Whose quotas are counted anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum QuotaOf {
+    /// Those of a path.
+    Path,
+    /// Those of a class of connections.
+    Class,
 }
 
 /// What is limited.

@@ -22,7 +22,7 @@ use crate::outbox::{Form, Line, Outbox, Pace, Store, lock};
 use crate::report::{ConnReport, Overview};
 use crate::view::ViewReport;
 use crate::wire::{
-    Answer, DecisionReport, EventReport, LimitOrder, Reply, Request, VERSION, Wanted,
+    Answer, DecisionReport, EventReport, LimitOf, LimitOrder, Reply, Request, VERSION, Wanted,
 };
 
 /// Who knows the connections of this process and can act on them.
@@ -51,6 +51,15 @@ pub trait Backend: Send + Sync + 'static {
     fn limit(&self, order: &LimitOrder) -> Result<(), (&'static str, String)> {
         let _ = order;
         Err(("invalid", "this process has no limits".to_owned()))
+    }
+
+    /// Counts the quotas of a path or a class anew.
+    ///
+    /// # Errors
+    /// A code of the protocol, and words: it has none.
+    fn reset_quota(&self, of: LimitOf, name: &str) -> Result<(), (&'static str, String)> {
+        let _ = (of, name);
+        Err(("invalid", "this process has no quotas".to_owned()))
     }
     /// All events for controllers from now on.
     fn news(&self) -> News;
@@ -319,6 +328,10 @@ impl Hub {
                 done()
             }
             Request::Limit(order) => match self.backend.limit(&order) {
+                Ok(()) => done(),
+                Err((code, why)) => Reply::error(code, why),
+            },
+            Request::ResetQuota { of, name } => match self.backend.reset_quota(of, &name) {
                 Ok(()) => done(),
                 Err((code, why)) => Reply::error(code, why),
             },

@@ -38,6 +38,8 @@ pub struct ProcessReport {
     pub limits: Vec<LimitReport>,
     /// Its classes that bound how many connections there are.
     pub classes: Vec<ClassReport>,
+    /// Its quotas.
+    pub quotas: Vec<QuotaReport>,
     /// Its connections, oldest first.
     pub connections: Vec<ConnReport>,
 }
@@ -57,6 +59,34 @@ pub struct Overview {
     pub limits: Vec<LimitReport>,
     /// Its classes that bound how many connections there are.
     pub classes: Vec<ClassReport>,
+    /// Its quotas.
+    pub quotas: Vec<QuotaReport>,
+}
+
+/// A quota, and what was used of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct QuotaReport {
+    /// Whose it is.
+    pub of: LimitOf,
+    /// The path or the class, as the configuration calls it.
+    pub name: String,
+    /// `day`, `week` or `month`.
+    pub period: String,
+    /// Which bytes count: `both`, `up` or `down`.
+    pub count: String,
+    /// What happens when it is used up: `backup`, `never` or `rate 256kbit`.
+    pub then: String,
+    /// Bytes that may be carried in the period.
+    pub amount: u64,
+    /// Bytes that were.
+    pub used: u64,
+    /// It is used up, and `then` holds.
+    pub spent: bool,
+    /// When the next period begins, seconds since 1970.
+    pub resets_at: i64,
+    /// The count is in the file of quotas; false while that cannot be written.
+    pub kept: bool,
 }
 
 /// A class that bounds how many connections it has.

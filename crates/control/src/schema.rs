@@ -10,7 +10,7 @@ use manypath_tcp::time::Duration;
 use crate::news::{self, samples::every_kind};
 use crate::report::{
     ClassReport, ConnReport, DeviceReport, EndedReport, LimitReport, LocalAddressReport,
-    PathReport, ProcessReport, RemoteAddressReport, SubflowReport,
+    PathReport, ProcessReport, QuotaReport, RemoteAddressReport, SubflowReport,
 };
 use crate::view::ViewReport;
 use crate::wire::{Answer, DecisionReport, EventReport, Reply};
@@ -280,6 +280,7 @@ fn every_reply() -> Vec<Reply> {
             counters: [("packets_in".to_owned(), 1)].into(),
             limits: vec![LimitReport::default()],
             classes: vec![ClassReport::default()],
+            quotas: vec![QuotaReport::default()],
             connections: vec![full(), full()],
             ..ProcessReport::default()
         }),

@@ -482,6 +482,7 @@ impl Shared {
             counters: overview.counters,
             limits: overview.limits,
             classes: overview.classes,
+            quotas: overview.quotas,
             connections: hub.backend.connections(),
         }
     }

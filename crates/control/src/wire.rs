@@ -155,6 +155,13 @@ pub enum Request {
     },
     /// Sets, changes or removes a limit of what is sent.
     Limit(LimitOrder),
+    /// Counts the quotas of a path or a class anew, as if its period began now.
+    ResetQuota {
+        /// `path` or `class`.
+        of: LimitOf,
+        /// The path by its name in the configuration or its interface, or the class.
+        name: String,
+    },
     /// Reads the configuration file anew and puts it in force.
     Reload,
     /// Lets another policy of the process itself decide.
@@ -182,7 +189,7 @@ pub struct LimitOrder {
 }
 
 /// What a limit is of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitOf {
     /// All that leaves by an interface.

@@ -94,6 +94,7 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_fchmodat,
     libc::SYS_fchown,
     libc::SYS_fcntl,
+    libc::SYS_fdatasync,
     libc::SYS_flock,
     libc::SYS_fstat,
     libc::SYS_fstatfs,

@@ -9,7 +9,7 @@ use manypath_control::report::{
     ConnReport, DeviceReport, HOST_REPAIRS, MemoryReport, Overview, PathReport,
 };
 use manypath_control::server::{Backend, News, Reloading};
-use manypath_control::wire::{DecisionReport, LimitOrder};
+use manypath_control::wire::{DecisionReport, LimitOf, LimitOrder};
 use manypath_io::Host;
 use manypath_io::device::{DeviceCounters, DeviceInfo};
 use manypath_io::sys::unread::unread;
@@ -46,6 +46,7 @@ impl Backend for Live {
                 .collect(),
             limits: Limiter::default().reports(Some(host)),
             classes: Vec::new(),
+            quotas: Vec::new(),
         }
     }
 
@@ -120,6 +121,7 @@ impl Backend for Configured {
         Overview {
             limits: self.limiter.reports(host),
             classes: self.limiter.classes(),
+            quotas: self.limiter.quotas(),
             ..self.live.as_ref().map(Live::overview).unwrap_or_default()
         }
     }
@@ -168,6 +170,11 @@ impl Backend for Configured {
     fn limit(&self, asked: &LimitOrder) -> Result<(), Refused> {
         let host = self.live.as_ref().map(|live| &live.0);
         self.limiter.obey(host, asked)
+    }
+
+    fn reset_quota(&self, of: LimitOf, name: &str) -> Result<(), Refused> {
+        let host = self.live.as_ref().map(|live| &live.0);
+        self.limiter.reset_quota(host, of, name)
     }
 
     fn reload(&self) -> Option<Reloading> {

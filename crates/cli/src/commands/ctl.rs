@@ -15,7 +15,7 @@ use manypath_control::wire::{self, EventReport, Filter, LimitOrder, Reply, Reque
 
 use crate::args::StatusArgs;
 use crate::commands::{print_json, print_text, printable, status};
-use crate::ctl_args::{CtlArgs, CtlCommand, EngineKind, LimitOf, Named, Priority};
+use crate::ctl_args::{CtlArgs, CtlCommand, EngineKind, LimitOf, Named, Priority, QuotaOf};
 use crate::exit::{Code, Failure};
 use crate::runtime::{block_on, unless_stopped};
 
@@ -427,6 +427,13 @@ fn request(what: CtlCommand) -> Option<Request> {
             bits_per_second: rate.0,
             burst,
         }),
+        CtlCommand::ResetQuota { of, name } => Request::ResetQuota {
+            of: match of {
+                QuotaOf::Path => wire::LimitOf::Path,
+                QuotaOf::Class => wire::LimitOf::Class,
+            },
+            name,
+        },
         CtlCommand::Policy { connection, policy } => Request::SetPolicy {
             connection,
             policy: policy.to_string(),

@@ -1,5 +1,6 @@
 //! `manypath proxy`, `check` and `reload`.
 
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -106,8 +107,26 @@ fn folders(file: Option<&PathBuf>, checked: &Checked) -> (Vec<PathBuf>, Vec<Path
     let readable = files.filter_map(folder).collect();
     let writable = sink::folder(&checked.config.log)
         .into_iter()
-        .chain(checked.config.metrics.as_ref().and_then(serve::folder));
+        .chain(checked.config.metrics.as_ref().and_then(serve::folder))
+        .chain(quota_folder(&checked.config));
     (readable, writable.collect())
+}
+
+/// The folder of the file of quotas, where there are any.
+fn quota_folder(config: &Config) -> Option<PathBuf> {
+    let file = Some(&config.quota_file).filter(|_| config.has_quotas());
+    Some(file?.parent()?.to_owned())
+}
+
+/// Makes the folder of the file of quotas where there is none, for the group of our services: root is given up later. That it cannot be is told
+/// where the file cannot be written.
+fn make_quota_folder(config: &Config) {
+    if let Some(folder) = quota_folder(config).filter(|folder| !folder.exists()) {
+        let made = std::fs::create_dir_all(&folder);
+        let mode = std::fs::Permissions::from_mode(0o770);
+        let made = made.and_then(|()| std::fs::set_permissions(&folder, mode));
+        let _ = made.and_then(|()| chown(&folder, None, Some(manypath_io::GROUP)));
+    }
 }
 
 /// Serves until a signal ends it.
@@ -116,6 +135,7 @@ pub(crate) fn run(args: ProxyArgs) -> Result<(), Failure> {
     for warning in &checked.warnings {
         tracing::warn!("{warning}");
     }
+    make_quota_folder(&checked.config);
     let confinement = Confinement::prepare(args.user.as_deref())?;
     let result = block_on(serve_until_signalled(args, checked, confinement));
     match result {

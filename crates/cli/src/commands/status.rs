@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use manypath_control::client::{self, Client, Collected, collect, collect_one};
 use manypath_control::report::{
     ClassReport, ConnReport, EndedReport, HOST_REPAIRS, LimitReport, MemoryReport, PathReport,
-    ProcessReport, SubflowReport,
+    ProcessReport, QuotaReport, SubflowReport,
 };
 use manypath_control::wire::{DecisionReport, Reply, Request};
 use manypath_stack::sched::Scheduler;
@@ -290,6 +290,9 @@ fn write_overview(out: &mut Page<'_>, process: &ProcessReport) {
     for limit in &process.limits {
         out.line(&printable(&limit_line(limit)));
     }
+    for quota in &process.quotas {
+        out.line(&printable(&quota_line(quota)));
+    }
     for class in &process.classes {
         out.line(&printable(&class_line(class)));
     }
@@ -310,6 +313,27 @@ fn limit_line(limit: &LimitReport) -> String {
     }
     if limit.waiting > 0 {
         told.push_str(&format!(", {} waiting", limit.waiting));
+    }
+    told
+}
+
+/// A quota, and what was used of it.
+fn quota_line(quota: &QuotaReport) -> String {
+    let (used, amount) = (bytes(quota.used), bytes(quota.amount));
+    let mut told = format!(
+        "  quota: {} {} {used} of {amount} this {}",
+        quota.of.name(),
+        quota.name,
+        quota.period
+    );
+    if quota.count != "both" {
+        told.push_str(&format!(", {} alone", quota.count));
+    }
+    if quota.spent {
+        told.push_str(&format!(", used up: {}", quota.then));
+    }
+    if !quota.kept {
+        told.push_str(" (in memory alone: its file cannot be written, see the log)");
     }
     told
 }

@@ -441,6 +441,7 @@ impl Kernel {
             }
             Request::Reload => missing("a configuration file"),
             Request::Limit(_) => missing("limits: tc has them"),
+            Request::ResetQuota { .. } => missing("quotas"),
             Request::Why { .. } => missing("a decision log"),
             Request::SetLimits { .. } => missing("limits of a single connection"),
             Request::SetPolicy { .. } => missing("policies of a single connection"),

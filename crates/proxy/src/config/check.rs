@@ -12,6 +12,7 @@ use super::file::Draft;
 use super::{Config, Fault, Faults, Listen, read_text};
 use crate::Error;
 use crate::endpoint::{Endpoint, Proto};
+use crate::limits::{Count, QuotaSpec, Then as Consequence};
 use crate::serve::OpeningKind;
 use crate::serve::tls::Tls;
 use crate::target::rules::{Rule, Then};
@@ -117,6 +118,7 @@ pub fn check(draft: Draft) -> Result<Checked, Vec<Fault>> {
     }
     faults.extend(faults_of_paths(&config, &paths));
     warnings.extend(warnings_of_classes(&config));
+    warnings.extend(warnings_of_quotas(&config));
     match faults.is_empty() {
         true => Ok(Checked {
             config,
@@ -271,6 +273,23 @@ fn faults_of_paths(config: &Config, places: &[(usize, usize)]) -> Vec<Fault> {
         at(*place, "a path has limits where our stack sends alone, and everything here is TCP or Multipath TCP of the host: say mptcp in `on` or `outside`, or limit a [[class]]")
     })
     .collect()
+}
+
+/// What a path's rate does not hold back.
+fn warnings_of_quotas(config: &Config) -> Vec<String> {
+    let mut told = Vec::new();
+    for path in &config.paths {
+        let slows = |quota: &&QuotaSpec| {
+            matches!(quota.then, Consequence::Rate(_)) && quota.count != Count::Up
+        };
+        if path.quota.iter().any(|quota| slows(&quota)) {
+            told.push(format!(
+                "path {}: a rate holds back what is sent by it, and peers go on sending by it when the quota is used up: then = \"backup\" asks them not to, \"never\" ends it",
+                path.name
+            ));
+        }
+    }
+    told
 }
 
 fn warnings_of_classes(config: &Config) -> Vec<String> {

@@ -8,7 +8,7 @@ use toml::de::DeTable;
 use super::fault::{Fault, place};
 use super::outward::{resolver_of, roots_of};
 use super::table::{At, Notes, Table};
-use super::{Config, Limits, Listen, Log, MetricsAt, limited};
+use super::{Config, Limits, Listen, Log, MetricsAt, default_quota_file, limited};
 use crate::endpoint::{Endpoint, Proto};
 use crate::serve::{ForwardedHeader, ListenerSpec, OpeningKind, ProxyVersion, TlsFiles};
 use crate::target::rules::{Network, Pattern, Rule, Then};
@@ -115,6 +115,7 @@ fn document_of(document: Table<'_>) -> (Config, Places, Places, Places) {
         roots: document.table("https").map(roots_of).unwrap_or_default(),
         paths,
         routed,
+        quota_file: limited::quota_file_of(&document).unwrap_or_else(default_quota_file),
         classes: classes.map(|(class, _)| class).collect(),
         metrics: document.table("metrics").and_then(metrics_of),
         log: document.table("log").map(log_of).unwrap_or_default(),

@@ -1,12 +1,17 @@
 //! `[path.NAME]` and `[[class]]`: what may be sent, by path and by class of connections.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use manypath_io::path::rate;
 
 use super::file::rule_parts;
-use super::table::Table;
-use crate::limits::{Admission, ClassSpec, PathLimit, PathRate, Priority};
+use super::table::{At, Table};
+use crate::limits::calendar::{Hours, Period, Reset};
+use crate::limits::{
+    Admission, ClassHours, ClassSpec, Count, PathHours, PathLimit, PathRate, Priority, QuotaSpec,
+    Then as Consequence, read_amount,
+};
 use crate::target::rules::Then;
 
 /// Bursts that may leave at once: one byte to 1 GB.
@@ -95,20 +100,116 @@ fn path_of(name: String, table: Table<'_>) -> Option<PathLimit> {
             "`down`: what peers send by a path is not ours to limit; `up` is what leaves, and a [[class]] limits what comes from targets",
         );
     }
+    let schedule = schedule_of(&table, |hours, rates| {
+        if let Some(at) = rates.down_at {
+            hours.wrong(at, "`down`: what peers send by a path is not ours to limit");
+        }
+        rate_of(rates)
+    });
+    let quota = quotas_of(&table, |_| None);
     table.end();
-    let rate = |rates: Rates| {
-        Some(PathRate {
-            up: rates.up?,
-            burst: rates.burst,
-        })
-    };
     Some(PathLimit {
         name,
         interface: interface?.value,
         gateway: gateway.map(|gateway| gateway.value),
         priority: priority.map(|priority| priority.value).unwrap_or_default(),
-        rate: rates.and_then(rate),
+        rate: rates.and_then(rate_of),
+        schedule: schedule
+            .into_iter()
+            .map(|(when, rate)| PathHours { when, rate })
+            .collect(),
+        quota,
     })
+}
+
+fn rate_of(rates: Rates) -> Option<PathRate> {
+    Some(PathRate {
+        up: rates.up?,
+        burst: rates.burst,
+    })
+}
+
+/// `schedule`: tables of `when` and `rate`.
+fn schedule_of<R>(
+    table: &Table<'_>,
+    read: impl Fn(&Table<'_>, Rates) -> Option<R>,
+) -> Vec<(Hours, R)> {
+    const WHEN: &str = "hours of the week as \"mon-fri 08:00-18:00\"";
+    let tables = table.one_or_more("schedule").into_iter();
+    let one = |hours: Table<'_>| {
+        let when = hours.needed("when", hours.read("when", WHEN, Hours::read));
+        let rates = rates_of(&hours);
+        let rates = rates.and_then(|rates| read(&hours, rates));
+        hours.end();
+        Some((when?.value, rates?))
+    };
+    tables.filter_map(one).collect()
+}
+
+/// `quota`: tables of `amount`, `period`, `reset`, `count` and `then`; `refuses` says why one is none here.
+fn quotas_of(
+    table: &Table<'_>,
+    refuses: impl Fn(Consequence) -> Option<&'static str>,
+) -> Vec<QuotaSpec> {
+    const AMOUNT: &str = "an amount as \"30GB\"";
+    const THEN: &str = "backup, never, or a rate as \"rate 256kbit\"";
+    let mut all: Vec<QuotaSpec> = Vec::new();
+    for quota in table.one_or_more("quota") {
+        let at = quota.at;
+        let amount = quota.needed("amount", quota.read("amount", AMOUNT, read_amount));
+        let period = quota.needed(
+            "period",
+            quota.read("period", "day, week or month", Period::read),
+        );
+        let period = period.map(|period| period.value);
+        let reset = quota.read("reset", "a time as \"1st 00:00\"", |text| match period {
+            Some(period) => Reset::read(period, text).map(Some),
+            // That is told already.
+            None => Ok(None),
+        });
+        let count = quota.read("count", "both, up or down", Count::read);
+        let then = quota.needed("then", quota.read("then", THEN, Consequence::read));
+        if let Some(then) = &then
+            && let Some(why) = refuses(then.value)
+        {
+            quota.wrong(then.at, why);
+        }
+        quota.end();
+        let reset_at = quota_reset(reset, period);
+        let (Some(amount), Some(reset), Some(then)) = (amount, reset_at, then) else {
+            continue;
+        };
+        let spec = QuotaSpec {
+            amount: amount.value,
+            reset,
+            count: count.map(|count| count.value).unwrap_or_default(),
+            then: then.value,
+        };
+        let same = |other: &&QuotaSpec| (&other.reset, other.count) == (&spec.reset, spec.count);
+        if all.iter().any(|other| same(&other)) {
+            table.wrong(
+                at,
+                "two quotas count the same bytes in the same period: keep the one that is meant",
+            );
+        }
+        all.push(spec);
+    }
+    all
+}
+
+fn quota_reset(read: Option<At<Option<Reset>>>, period: Option<Period>) -> Option<Reset> {
+    match read {
+        Some(read) => read.value,
+        None => period.map(Reset::usual),
+    }
+}
+
+/// `[quotas]`: the file that keeps them.
+pub(super) fn quota_file_of(document: &Table<'_>) -> Option<PathBuf> {
+    let table = document.table("quotas")?;
+    let file = table.needed("file", table.path("file"));
+    table.end();
+    Some(file?.value)
 }
 
 fn read_gateway(text: &str) -> Result<IpAddr, String> {
@@ -189,9 +290,27 @@ fn class_of(number: usize, table: Table<'_>) -> Option<ClassSpec> {
             .read("connection_rate", "a rate as \"20/s\"", str::parse)
             .map(|rate| rate.value),
     };
-    let limits = ["rate", "connections", "connection_rate"];
+    let schedule = schedule_of(&table, |hours, rates| {
+        if let (Some(at), Some(_)) = (hours.place_of("rate"), rates.burst) {
+            hours.wrong(at, "`burst` is for [path.NAME]: that of a class is 20 ms");
+        }
+        Some((rates.up, rates.down))
+    });
+    let quota = quotas_of(&table, |then| match then {
+        Consequence::Rate(_) => None,
+        Consequence::Backup | Consequence::Never => Some(
+            "`then`: a class has no path that could be left; say a rate, as \"rate 256kbit\" or \"rate 1bit\"",
+        ),
+    });
+    let limits = [
+        "rate",
+        "connections",
+        "connection_rate",
+        "quota",
+        "schedule",
+    ];
     if limits.iter().all(|key| table.place_of(key).is_none()) {
-        let message = "[[class]] limits nothing: say `rate`, `connections` or `connection_rate`";
+        let message = "[[class]] limits nothing: say `rate`, `connections`, `connection_rate`, `quota` or `schedule`";
         table.wrong(table.at, message);
     }
     table.end();
@@ -201,6 +320,11 @@ fn class_of(number: usize, table: Table<'_>) -> Option<ClassSpec> {
         up: rates.as_ref().and_then(|rates| rates.up),
         down: rates.as_ref().and_then(|rates| rates.down),
         admission,
+        schedule: schedule
+            .into_iter()
+            .map(|(when, (up, down))| ClassHours { when, up, down })
+            .collect(),
+        quota,
     })
 }
 
@@ -365,5 +489,102 @@ mod tests {
                 "{told:?}"
             );
         }
+    }
+
+    #[test]
+    fn quotas_and_schedules_are_read() {
+        let text = "[[listen]]\non = \"127.0.0.1:3128\"\nopening = \"http\"\n\
+             [quotas]\nfile = \"/run/q.json\"\n\
+             [path.lte]\ninterface = \"wwan0\"\n\
+             quota = [{ amount = \"5GB\", period = \"day\", then = \"backup\" },\
+              { amount = \"30GB\", period = \"month\", reset = \"1st 00:00 Europe/Brussels\", count = \"down\", then = \"rate 256kbit\" }]\n\
+             schedule = { when = \"mon-fri 08:00-18:00\", rate = { up = \"5mbit\", burst = \"9Ki\" } }\n\
+             [[class]]\nquota = { amount = \"2GB\", period = \"day\", then = \"rate 1mbit\" }\n\
+             schedule = [{ when = \"22:00-06:00 UTC\", rate = { down = \"1mbit\" } }]\n";
+        let config = read_text(text).expect("it is right").config;
+        assert_eq!(config.quota_file.to_str(), Some("/run/q.json"));
+        assert!(config.has_quotas());
+        let lte = &config.paths[0];
+        let told: Vec<String> = lte.quota.iter().map(ToString::to_string).collect();
+        assert!(told[0].starts_with("5GB a day from 00:00 "), "{told:?}");
+        let month = "30GB a month from 1st 00:00 Europe/Brussels, down alone, then rate 256kbit";
+        assert_eq!(told[1], month);
+        assert_eq!(lte.schedule[0].rate.burst, Some(9 << 10));
+        let class = &config.classes[0];
+        assert_eq!(class.quota.len(), 1);
+        assert_eq!(class.schedule[0].down, Some(1_000_000));
+    }
+
+    #[test]
+    fn what_is_no_quota_is_told_with_its_place() {
+        let right = [
+            ("amount", "\"5GB\""),
+            ("period", "\"month\""),
+            ("reset", "\"1st 00:00 UTC\""),
+            ("count", "\"up\""),
+            ("then", "\"rate 1mbit\""),
+        ];
+        for (key, wrong, what) in [
+            ("amount", "5000000000", "wants an amount"),
+            ("amount", "nan", "wants an amount"),
+            ("amount", "-1", "wants an amount"),
+            ("amount", "\"5000000000\"", "has no unit"),
+            ("amount", "\"0GB\"", "is nothing"),
+            ("amount", "\"-1GB\"", "no amount"),
+            ("amount", "\"NaNGB\"", "no amount"),
+            ("amount", "\"18446744073709551616B\"", "no amount"),
+            ("period", "\"year\"", "none of day, week, month"),
+            ("reset", "\"0th 00:00\"", "says not when a month begins"),
+            ("reset", "\"1st 00:00 Europe/Atlantis\"", "no time zone"),
+            ("count", "\"all\"", "none of both, up, down"),
+            ("then", "\"stop\"", "none of backup, never"),
+            ("then", "\"rate 0bit\"", "none of backup, never"),
+            ("then", "\"rate 5\"", "none of backup, never"),
+        ] {
+            let keys = right.map(|(name, value)| {
+                let value = if name == key { wrong } else { value };
+                format!("{name} = {value}")
+            });
+            let line = format!("quota = {{ {} }}", keys.join(", "));
+            for table in ["[path.a]\ninterface = \"eth0\"", "[[class]]\nname = \"a\""] {
+                let told = told(&format!("{table}\n{line}\n"));
+                let at = line.find(wrong).map_or(0, |at| at + 1);
+                let there = told[0].starts_with(&format!("6:{at} ")) && told[0].contains(what);
+                assert!(there, "{key} = {wrong}: {told:?}");
+            }
+        }
+        for (line, what) in [
+            ("quota = {}", "has no `amount`"),
+            ("quota = []", "empty list"),
+            ("quota = \"5GB\"", "wants a table"),
+            ("schedule = {}", "has no `when`"),
+            ("schedule = { when = \"08:00-18:00\" }", "has no `rate`"),
+            (
+                "schedule = { when = \"8-18\", rate = \"1mbit\" }",
+                "no hours of the week",
+            ),
+            (
+                "schedule = { when = \"08:00-18:00\", rate = \"0mbit\" }",
+                "is no rate",
+            ),
+            (
+                "quota = { amount = \"1GB\", period = \"day\", then = \"rate 1bit\", amuont = 1 }",
+                "is `amount` meant",
+            ),
+        ] {
+            let told = told(&format!("[path.a]\ninterface = \"eth0\"\n{line}\n"));
+            assert!(
+                told.iter().any(|fault| fault.contains(what)),
+                "{line}: {told:?}"
+            );
+        }
+        let quota = "{ amount = \"1GB\", period = \"day\", then = \"rate 1bit\" }";
+        let twice = told(&format!(
+            "[path.a]\ninterface = \"eth0\"\nquota = [{quota}, {quota}]\n"
+        ));
+        assert!(twice[0].contains("count the same bytes"), "{twice:?}");
+        let class =
+            told("[[class]]\nquota = { amount = \"1GB\", period = \"day\", then = \"never\" }\n");
+        assert!(class[0].contains("no path that could be left"), "{class:?}");
     }
 }

@@ -45,12 +45,29 @@ pub struct Config {
     pub paths: Vec<PathLimit>,
     /// Beside them, every interface with a default route is a path.
     pub routed: bool,
+    /// The file in which quotas are counted.
+    pub quota_file: PathBuf,
     /// Classes of connections, in the order of the file.
     pub classes: Vec<ClassSpec>,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<MetricsAt>,
     /// The access log.
     pub log: Log,
+}
+
+/// Where quotas are counted unless the file says otherwise.
+fn default_quota_file() -> PathBuf {
+    PathBuf::from("/var/lib/manypath/quotas.json")
+}
+
+impl Config {
+    /// Whether anything has a quota.
+    #[must_use]
+    pub fn has_quotas(&self) -> bool {
+        let mut paths = self.paths.iter();
+        let mut classes = self.classes.iter();
+        paths.any(|path| !path.quota.is_empty()) || classes.any(|class| !class.quota.is_empty())
+    }
 }
 
 impl Default for Config {
@@ -63,6 +80,7 @@ impl Default for Config {
             name_servers: Vec::new(),
             paths: Vec::new(),
             routed: true,
+            quota_file: default_quota_file(),
             classes: Vec::new(),
             metrics: None,
             log: Log::default(),

@@ -76,6 +76,8 @@ pub struct Service {
     limiter: Limiter,
     /// Gives interfaces that come their limits.
     _follows: Option<AbortOnDrop>,
+    /// Counts quotas.
+    _keeps: AbortOnDrop,
 }
 
 /// A task that ends with this.
@@ -122,6 +124,9 @@ impl Service {
         if let Some(stack) = &stack {
             limiter.apply_paths(stack, &checked.config.paths, checked.config.routed);
         }
+        limiter.apply_quotas(stack.as_ref(), &checked.config.quota_file);
+        let keeps = limiter.clone().keep(stack.clone());
+        let keeps = AbortOnDrop(tokio::spawn(keeps));
         let follows = stack.clone().map(|stack| follow(limiter.clone(), stack));
         let policy = Arc::new(policy_of(&checked, classes));
         let observer: Arc<dyn Observer> = Arc::clone(&observatory) as _;
@@ -142,6 +147,7 @@ impl Service {
             stack,
             limiter,
             _follows: follows,
+            _keeps: keeps,
         })
     }
 
@@ -244,7 +250,9 @@ impl Service {
             let Config { paths, routed, .. } = &checked.config;
             self.limiter.apply_paths(stack, paths, *routed);
         }
-        self.limiter.apply(stack, &checked.config.classes)
+        let classes = self.limiter.apply(stack, &checked.config.classes);
+        self.limiter.apply_quotas(stack, &checked.config.quota_file);
+        classes
     }
 
     async fn reopen_log(&self) -> Result<(), String> {
@@ -262,6 +270,7 @@ impl Service {
     pub async fn stop(self) {
         self.ready.store(false, Ordering::Relaxed);
         self.server.stop().await;
+        self.limiter.close(self.stack.as_ref());
     }
 }
 

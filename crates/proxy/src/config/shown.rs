@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::check::Checked;
 use super::{Config, Listen};
-use crate::limits::{Admission, PathLimit, Priority};
+use crate::limits::{Admission, PathLimit, Priority, QuotaSpec};
 use crate::serve::{ForwardedHeader, OpeningKind, ProxyVersion};
 use crate::target::rules::Rule;
 use crate::target::tls::Roots;
@@ -43,6 +43,7 @@ pub fn as_json(checked: &Checked) -> Value {
         "paths": if config.routed { "routed" } else { "named" },
         "path": config.paths,
         "class": config.classes,
+        "quotas": { "file": config.quota_file },
         "metrics": config.metrics.as_ref().map(|on| json!({ "on": on.to_string() })),
         "log": { "access": config.log.access.to_string(), "format": config.log.format },
         "warnings": checked.warnings,
@@ -126,6 +127,7 @@ pub fn as_text(checked: &Checked) -> String {
     }
     rules_text(&mut text, config);
     limits_text(&mut text, config);
+    quota_file_text(&mut text, config);
     let bounds = &config.limits.bounds;
     let or_off = |time: Option<_>| time.map_or_else(|| "off".to_owned(), span);
     let limits = [
@@ -232,6 +234,18 @@ fn limits_text(text: &mut String, config: &Config) {
     if !config.routed {
         text.push_str("path      no other\n");
     }
+    let quotas = |text: &mut String, of: &str, name: &str, quotas: &[QuotaSpec]| {
+        for quota in quotas {
+            let _ = writeln!(text, "quota     {of} {name}: {quota}");
+        }
+    };
+    for path in &config.paths {
+        for hours in &path.schedule {
+            let (name, when, up) = (&path.name, &hours.when, rate(Some(hours.rate.up)));
+            let _ = writeln!(text, "schedule  path {name}: {when}, up {up}");
+        }
+        quotas(text, "path", &path.name, &path.quota);
+    }
     for class in &config.classes {
         let (up, down) = (rate(class.up), rate(class.down));
         let matches = class.matches.to_string();
@@ -242,6 +256,19 @@ fn limits_text(text: &mut String, config: &Config) {
             class.name,
             admission_text(class.admission)
         );
+        for hours in &class.schedule {
+            let (name, when) = (&class.name, &hours.when);
+            let (up, down) = (rate(hours.up), rate(hours.down));
+            let _ = writeln!(text, "schedule  class {name}: {when}, up {up}, down {down}");
+        }
+        quotas(text, "class", &class.name, &class.quota);
+    }
+}
+
+/// Where quotas are counted, if there are any.
+fn quota_file_text(text: &mut String, config: &Config) {
+    if config.has_quotas() {
+        let _ = writeln!(text, "quotas    in {}", config.quota_file.display());
     }
 }
 

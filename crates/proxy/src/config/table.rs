@@ -152,7 +152,7 @@ impl<'d> Table<'d> {
 
     /// The values of a key, be it one or a list; a list without any is a mistake: it would mean "none" where a missing key
     /// means "all".
-    fn each<T>(&self, key: &'static str, read: impl Fn(&Value<'d>) -> Option<T>) -> Vec<T> {
+    fn each<T>(&self, key: &'static str, read: impl Fn(&'d Value<'d>) -> Option<T>) -> Vec<T> {
         let Some(value) = self.value(key) else {
             return Vec::new();
         };
@@ -321,6 +321,23 @@ impl<'d> Table<'d> {
             Some(Self::new(self.notes, name, value.span().start, entries))
         };
         list.iter().filter_map(read).collect()
+    }
+
+    /// The table `key`, or the tables of its list.
+    pub(super) fn one_or_more(&self, key: &'static str) -> Vec<Self> {
+        let name = format!("`{key}` of {}", self.name);
+        self.each(key, |value| {
+            let DeValue::Table(entries) = value.get_ref() else {
+                self.not_a(key, value, "a table, or a list of such");
+                return None;
+            };
+            Some(Self::new(
+                self.notes,
+                name.clone(),
+                value.span().start,
+                entries,
+            ))
+        })
     }
 
     /// A key that must be there.

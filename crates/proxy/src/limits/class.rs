@@ -1,20 +1,26 @@
 //! Classes: sets of connections that share a rate, by where a client is, who it is and where it goes.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use jiff::Timestamp;
 use manypath_control::report::{ClassReport, LimitReport};
 use manypath_control::wire::{LimitOf, LimitOrder};
 use manypath_io::Host;
-use manypath_io::path::PathSpec;
+use manypath_io::path::{PathSpec, Wanted};
 use manypath_stack::ids::ConnId;
 use manypath_stack::{ClassId, Limited, RateLimit};
 use serde::Serialize;
+use tokio::sync::Notify;
 
 use super::admission::{Admission, Seats};
+use super::books::{AllCarried, Books};
+use super::calendar::Hours;
 use super::order::{self, MTU, Refused};
 use super::pace::{Pace, PaceState, Rein};
 use super::path::{PathLimit, Paths, wanted};
+use super::quota::{Carried, QuotaSpec, Ruling};
 use crate::target::rules::{Question, Rule};
 
 /// A class as a configuration has it.
@@ -32,6 +38,34 @@ pub struct ClassSpec {
     /// How many connections it may have, and begin.
     #[serde(flatten)]
     pub admission: Admission,
+    /// Other rates at some hours; the first that holds counts.
+    pub schedule: Vec<ClassHours>,
+    /// How much it may carry.
+    pub quota: Vec<QuotaSpec>,
+}
+
+/// What a class may send at some hours.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClassHours {
+    /// The hours.
+    pub when: Hours,
+    /// Bits a second to targets.
+    pub up: Option<u64>,
+    /// Bits a second to clients.
+    pub down: Option<u64>,
+}
+
+/// Bits a second up and down.
+type Rates = [Option<u64>; 2];
+
+impl ClassSpec {
+    /// The rates at a time, with what quotas say.
+    fn rates_at(&self, now: Timestamp, ruling: Ruling) -> Rates {
+        let mut hours = self.schedule.iter();
+        let scheduled = hours.find(|hours| hours.when.hold(now));
+        let rates = scheduled.map_or([self.up, self.down], |hours| [hours.up, hours.down]);
+        rates.map(|rate| rate.into_iter().chain(ruling.rate).min())
+    }
 }
 
 /// One direction of a class.
@@ -39,6 +73,8 @@ pub struct ClassSpec {
 struct Lane {
     id: ClassId,
     pace: Arc<Pace>,
+    /// Bytes that our stack has sent for it, before the last look and at it.
+    ours: Mutex<(u64, u64)>,
 }
 
 /// A class in force.
@@ -96,62 +132,179 @@ impl Classes {
     }
 }
 
+/// A class that there was, and the rates that were told last.
+#[derive(Debug)]
+struct KnownClass {
+    class: Arc<Class>,
+    told: Option<(Rates, bool)>,
+}
+
 #[derive(Debug, Default)]
-struct Known {
-    classes: BTreeMap<String, Arc<Class>>,
+pub(super) struct Known {
+    classes: BTreeMap<String, KnownClass>,
     next: u32,
     paths: Paths,
     /// Paths that the command line names.
     named: Vec<PathSpec>,
+    /// What the configuration says.
+    config: Limits,
+    pub(super) books: Books,
 }
+
+/// What a configuration says of limits.
+#[derive(Clone, Debug, Default)]
+struct Limits {
+    paths: Vec<PathLimit>,
+    /// Every interface with a default route is a path besides.
+    routed: bool,
+    classes: Vec<ClassSpec>,
+}
+
+impl Known {
+    /// What paths and classes that have quotas have carried.
+    pub(super) fn carried(&self, host: Option<&Host>) -> AllCarried {
+        let mut all = AllCarried::new();
+        let mut paths = self
+            .config
+            .paths
+            .iter()
+            .filter(|path| !path.quota.is_empty());
+        if let Some(host) = host.filter(|_| paths.clone().next().is_some()) {
+            let traffic = host.traffic();
+            all.extend(paths.by_ref().map(|path| {
+                let known = traffic.get(&path.interface).copied().unwrap_or_default();
+                let carried = Carried {
+                    up: known.sent,
+                    down: known.received,
+                };
+                ((LimitOf::Path, path.interface.clone()), carried)
+            }));
+        }
+        for spec in self.config.classes.iter().filter(|c| !c.quota.is_empty()) {
+            if let Some(known) = self.classes.get(&spec.name) {
+                let carried = Carried {
+                    up: known.class.up.carried(host),
+                    down: known.class.down.carried(host),
+                };
+                all.insert((LimitOf::Class, spec.name.clone()), carried);
+            }
+        }
+        all
+    }
+
+    /// All quotas, and whose each is.
+    fn quotas(&self) -> Vec<super::books::Wanted> {
+        let of = |of, name: &str, counted: &str, spec: &QuotaSpec| super::books::Wanted {
+            of,
+            name: name.to_owned(),
+            counted: counted.to_owned(),
+            spec: spec.clone(),
+        };
+        let paths = self.config.paths.iter().flat_map(|path| {
+            let each = path.quota.iter();
+            each.map(|spec| of(LimitOf::Path, &path.name, &path.interface, spec))
+        });
+        let classes = self.config.classes.iter().flat_map(|class| {
+            let each = class.quota.iter();
+            each.map(|spec| of(LimitOf::Class, &class.name, &class.name, spec))
+        });
+        paths.chain(classes).collect()
+    }
+
+    pub(super) fn has_schedules(&self) -> bool {
+        let mut paths = self.config.paths.iter();
+        let mut classes = self.config.classes.iter();
+        paths.any(|path| !path.schedule.is_empty())
+            || classes.any(|class| !class.schedule.is_empty())
+    }
+
+    /// The paths as they are at this time, and which there are to be.
+    fn paths_now(&self, now: Timestamp) -> (Vec<PathLimit>, Wanted) {
+        let Limits { paths, routed, .. } = &self.config;
+        let at = |path: &PathLimit| path.at(now, self.books.ruling(LimitOf::Path, &path.name));
+        let paths: Vec<PathLimit> = paths.iter().map(at).collect();
+        let wanted = wanted(&self.named, &paths, *routed);
+        (paths, wanted)
+    }
+
+    /// Gives classes the rates that they have at this time. What was told once may have been changed by hand, and is not told again.
+    pub(super) fn rate_classes(&mut self, host: Option<&Host>, now: Timestamp) {
+        for spec in &self.config.classes {
+            let ruling = self.books.ruling(LimitOf::Class, &spec.name);
+            let rates = spec.rates_at(now, ruling);
+            if let Some(known) = self.classes.get_mut(&spec.name) {
+                known.tell(host, rates, !spec.quota.is_empty());
+            }
+        }
+    }
+}
+
+impl KnownClass {
+    fn tell(&mut self, host: Option<&Host>, rates: Rates, counted: bool) {
+        if self.told == Some((rates, counted)) {
+            return;
+        }
+        self.told = Some((rates, counted));
+        let lanes = [&self.class.up, &self.class.down];
+        for (lane, rate) in lanes.into_iter().zip(rates) {
+            lane.limit(host, rate, None);
+            if let Some(host) = host.filter(|_| counted && rate.is_none()) {
+                // The stack counts where there is a limit.
+                let _ = host.limit(Limited::Class(lane.id), Some(UNLIMITED));
+            }
+        }
+    }
+}
+
+/// How a limit is shown that only counts.
+const COUNTS_ONLY: (u64, u64) = (UNLIMITED.bits_per_sec, UNLIMITED.burst);
+
+/// A limit that only counts.
+const UNLIMITED: RateLimit = RateLimit {
+    bits_per_sec: u64::MAX,
+    burst: u64::MAX,
+};
 
 /// The limits of a process, whatever configuration is in force. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub struct Limiter(Arc<Mutex<Known>>);
+pub struct Limiter(pub(super) Arc<Inner>);
+
+#[derive(Debug, Default)]
+pub(super) struct Inner {
+    known: Mutex<Known>,
+    /// Other limits are in force: time passes differently for them.
+    pub(super) changed: Notify,
+}
 
 impl Limiter {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts classes in force, on running connections too; those that are gone have no limit any more.
     #[must_use]
     pub fn apply(&self, host: Option<&Host>, specs: &[ClassSpec]) -> Classes {
         let mut known = self.known();
-        for (name, class) in &known.classes {
+        let known = &mut *known;
+        known.config.classes = specs.to_vec();
+        for (name, gone) in &mut known.classes {
             if !specs.iter().any(|spec| spec.name == *name) {
-                class.up.limit(host, None, None);
-                class.down.limit(host, None, None);
-                class.seats.set(Admission::default());
+                gone.tell(host, [None, None], false);
+                gone.class.seats.set(Admission::default());
             }
         }
-        let in_force = specs.iter().map(|spec| {
-            let class = match known.classes.get(&spec.name) {
-                Some(class) => Arc::clone(class),
-                None => {
-                    let mut lane = || {
-                        known.next += 1;
-                        Lane {
-                            id: ClassId(known.next),
-                            pace: Arc::default(),
-                        }
-                    };
-                    let (up, down) = (lane(), lane());
-                    let class = Arc::new(Class {
-                        up,
-                        down,
-                        seats: Arc::default(),
-                    });
-                    known.classes.insert(spec.name.clone(), Arc::clone(&class));
-                    class
-                }
-            };
-            class.up.limit(host, spec.up, None);
-            class.down.limit(host, spec.down, None);
-            class.seats.set(spec.admission);
-            (spec.matches.clone(), class)
-        });
-        Classes(in_force.collect())
+        let mut in_force = Vec::new();
+        for spec in specs {
+            let next = &mut known.next;
+            let entry = known.classes.entry(spec.name.clone());
+            let entry = entry.or_insert_with(|| KnownClass::new(next));
+            // What was changed by hand ends.
+            entry.told = None;
+            entry.class.seats.set(spec.admission);
+            in_force.push((spec.matches.clone(), Arc::clone(&entry.class)));
+        }
+        known.rate_classes(host, Timestamp::now());
+        Classes(in_force.into())
     }
 
     /// The command line names these paths: there are no others.
@@ -162,8 +315,36 @@ impl Limiter {
     /// Puts paths and their limits in force; `routed`: every interface with a default route is one besides.
     pub(crate) fn apply_paths(&self, host: &Host, limits: &[PathLimit], routed: bool) {
         let mut known = self.known();
-        known.paths.set(limits);
-        let wanted = wanted(&known.named, limits, routed);
+        (known.config.paths, known.config.routed) = (limits.to_vec(), routed);
+        let (paths, _) = known.paths_now(Timestamp::now());
+        known.paths.set(&paths);
+        drop(known);
+        self.rate_paths(host, Timestamp::now());
+    }
+
+    /// Puts the quotas of paths and classes in force, which this file keeps. Comes after both.
+    pub(crate) fn apply_quotas(&self, host: Option<&Host>, file: &Path) {
+        let now = Timestamp::now();
+        let mut known = self.known();
+        let (quotas, carried) = (known.quotas(), known.carried(host));
+        known.books.set(quotas, file, &carried, now);
+        drop(known);
+        self.act(host, now);
+        self.0.changed.notify_one();
+    }
+
+    /// Gives paths and classes what they have at this time.
+    pub(super) fn act(&self, host: Option<&Host>, now: Timestamp) {
+        self.known().rate_classes(host, now);
+        if let Some(host) = host {
+            self.rate_paths(host, now);
+        }
+    }
+
+    fn rate_paths(&self, host: &Host, now: Timestamp) {
+        let mut known = self.known();
+        let (paths, wanted) = known.paths_now(now);
+        known.paths.update(paths);
         drop(known);
         // What cannot be had now is told by the stack, and tried again.
         let _ = host.want_paths(wanted);
@@ -194,7 +375,7 @@ impl Limiter {
             Some((name, "down")) => (name, [false, true]),
             _ => (asked.name.as_str(), [true, true]),
         };
-        let Some(class) = known.classes.get(name) else {
+        let Some(KnownClass { class, .. }) = known.classes.get(name) else {
             return Err(order::missing(asked));
         };
         for (lane, _) in [&class.up, &class.down]
@@ -211,8 +392,8 @@ impl Limiter {
     #[must_use]
     pub fn classes(&self) -> Vec<ClassReport> {
         let known = self.known();
-        let all = known.classes.iter().map(|(name, class)| {
-            let (admission, open, refused) = class.seats.state();
+        let all = known.classes.iter().map(|(name, known)| {
+            let (admission, open, refused) = known.class.seats.state();
             ClassReport {
                 name: name.clone(),
                 connections: open,
@@ -232,8 +413,8 @@ impl Limiter {
     #[must_use]
     pub fn reports(&self, host: Option<&Host>) -> Vec<LimitReport> {
         let known = self.known();
-        let lanes = known.classes.iter().flat_map(|(name, class)| {
-            [("up", &class.up), ("down", &class.down)]
+        let lanes = known.classes.iter().flat_map(|(name, known)| {
+            [("up", &known.class.up), ("down", &known.class.down)]
                 .map(|(way, lane)| (format!("{name}/{way}"), lane))
         });
         let lanes: Vec<(String, &Lane)> = lanes.collect();
@@ -242,6 +423,7 @@ impl Limiter {
             Some(lanes.find(|(_, lane)| lane.id == id)?.0.clone())
         };
         let mut all = host.map_or(Vec::new(), |host| order::reports(host, &name));
+        all.retain(|limit| (limit.bits_per_second, limit.burst) != COUNTS_ONLY);
         for (name, lane) in &lanes {
             let Some(state) = lane.pace.state() else {
                 continue;
@@ -272,7 +454,42 @@ fn add(report: &mut LimitReport, state: &PaceState) {
     report.waits += state.waits;
 }
 
+impl KnownClass {
+    fn new(next: &mut u32) -> Self {
+        let mut lane = || {
+            *next += 1;
+            Lane {
+                id: ClassId(*next),
+                pace: Arc::default(),
+                ours: Mutex::default(),
+            }
+        };
+        let class = Class {
+            up: lane(),
+            down: lane(),
+            seats: Arc::default(),
+        };
+        Self {
+            class: Arc::new(class),
+            told: None,
+        }
+    }
+}
+
 impl Lane {
+    /// Bytes that streams of the host have written, and that our stack has sent.
+    fn carried(&self, host: Option<&Host>) -> u64 {
+        let limit = host.and_then(|host| host.limit_of(Limited::Class(self.id)));
+        let mut ours = self.ours.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(now) = limit.map(|limit| limit.sent) {
+            let (total, seen) = *ours;
+            // One that was set anew counts from zero.
+            let new = now.checked_sub(seen).unwrap_or(now);
+            *ours = (total + new, now);
+        }
+        ours.0 + self.pace.written()
+    }
+
     fn limit(&self, host: Option<&Host>, rate: Option<u64>, burst: Option<u64>) {
         self.pace.set(rate);
         if let Some(host) = host {

@@ -3,15 +3,21 @@
 //! Where streams are of our stack its token buckets hold them, for each packet; where they are the host's, what is written waits for its time.
 
 mod admission;
+mod books;
+pub mod calendar;
 mod class;
+mod keep;
 mod order;
 mod pace;
 mod path;
+mod quota;
+mod store;
 
 pub(crate) use admission::Seat;
 pub use admission::{Admission, ConnectionRate};
 pub(crate) use class::Bridle;
-pub use class::{ClassSpec, Classes, Limiter};
+pub use class::{ClassHours, ClassSpec, Classes, Limiter};
 pub(crate) use order::Refused;
 pub(crate) use pace::Paced;
-pub use path::{PathLimit, PathRate, Priority, wanted};
+pub use path::{PathHours, PathLimit, PathRate, Priority, wanted};
+pub use quota::{Count, QuotaSpec, Then, read_amount};

@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -69,7 +70,11 @@ impl Line {
 
 /// A rate that streams share; none: they are not held back.
 #[derive(Debug, Default)]
-pub(crate) struct Pace(Mutex<Option<Line>>);
+pub(crate) struct Pace {
+    line: Mutex<Option<Line>>,
+    /// Bytes that its streams have written, with a rate or without.
+    written: AtomicU64,
+}
 
 /// What a pace does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +86,12 @@ pub(crate) struct PaceState {
 
 impl Pace {
     fn line(&self) -> MutexGuard<'_, Option<Line>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that its streams have written.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
     }
 
     /// Changes the rate. Who waits finds out within [`LOOK`].
@@ -182,6 +192,9 @@ impl Paced {
     /// So many bytes were written.
     pub(crate) fn wrote(&mut self, bytes: usize) {
         self.granted = self.granted.saturating_sub(bytes);
+        if let Some(pace) = self.rein.pace() {
+            pace.written.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
     }
 }
 

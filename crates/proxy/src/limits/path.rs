@@ -2,11 +2,14 @@
 
 use std::net::IpAddr;
 
+use jiff::Timestamp;
 use manypath_io::path::{PathSpec, Wanted};
 use manypath_stack::{IfaceId, RateLimit};
 use serde::Serialize;
 
+use super::calendar::Hours;
 use super::order::{MTU, limit};
+use super::quota::{QuotaSpec, Ruling};
 
 /// When a path is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -61,12 +64,41 @@ pub struct PathLimit {
     pub priority: Priority,
     /// What may leave by it.
     pub rate: Option<PathRate>,
+    /// Other rates at some hours; the first that holds counts.
+    pub schedule: Vec<PathHours>,
+    /// How much it may carry.
+    pub quota: Vec<QuotaSpec>,
+}
+
+/// What may leave by a path at some hours.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PathHours {
+    /// The hours.
+    pub when: Hours,
+    /// What may leave then.
+    pub rate: PathRate,
 }
 
 impl PathLimit {
     /// Whether it needs a device of its own.
     pub(crate) fn is_limited(&self) -> bool {
-        self.rate.is_some()
+        self.rate.is_some() || !self.schedule.is_empty() || !self.quota.is_empty()
+    }
+
+    /// The path as it is at a time, with what its quotas say.
+    pub(super) fn at(&self, now: Timestamp, ruling: Ruling) -> Self {
+        let mut hours = self.schedule.iter();
+        let scheduled = hours.find(|hours| hours.when.hold(now));
+        let rate = scheduled.map(|hours| hours.rate).or(self.rate);
+        Self {
+            priority: self.priority.max(ruling.priority),
+            rate: match (rate, ruling.rate) {
+                (Some(rate), Some(up)) if rate.up <= up => Some(rate),
+                (_, Some(up)) => Some(PathRate { up, burst: None }),
+                (rate, None) => rate,
+            },
+            ..self.clone()
+        }
     }
 }
 
@@ -117,6 +149,11 @@ impl Paths {
         self.renewed = true;
     }
 
+    /// The limits have changed by themselves: what was changed by hand holds where they have not.
+    pub(super) fn update(&mut self, limits: Vec<PathLimit>) {
+        self.wanted = limits;
+    }
+
     /// What has to be told for these interfaces. What was told once may have been changed since, and is not told again.
     pub(super) fn follow(
         &mut self,
@@ -150,7 +187,69 @@ mod tests {
             gateway: None,
             priority: Priority::Always,
             rate: Some(PathRate { up, burst: None }),
+            schedule: Vec::new(),
+            quota: Vec::new(),
         }
+    }
+
+    #[test]
+    fn hours_take_the_place_of_the_rate_and_a_quota_is_never_faster_than_either() {
+        let hours = |when: &str, up| PathHours {
+            when: Hours::read(when).expect("right"),
+            rate: PathRate {
+                up,
+                burst: Some(9000),
+            },
+        };
+        let path = PathLimit {
+            schedule: vec![hours("08:00-18:00 UTC", 50), hours("00:00-24:00 UTC", 200)],
+            ..wants(100)
+        };
+        let ruling = |priority, rate| Ruling { priority, rate };
+        let free = Ruling::default();
+        for (now, ruling, priority, up, burst) in [
+            (
+                "2026-11-30T09:00:00Z",
+                free,
+                Priority::Always,
+                50,
+                Some(9000),
+            ),
+            (
+                "2026-11-30T19:00:00Z",
+                free,
+                Priority::Always,
+                200,
+                Some(9000),
+            ),
+            (
+                "2026-11-30T09:00:00Z",
+                ruling(Priority::Backup, Some(50)),
+                Priority::Backup,
+                50,
+                Some(9000),
+            ),
+            (
+                "2026-11-30T09:00:00Z",
+                ruling(Priority::Never, Some(49)),
+                Priority::Never,
+                49,
+                None,
+            ),
+        ] {
+            let now: Timestamp = now.parse().expect("a time");
+            let then = path.at(now, ruling);
+            let rate = Some(PathRate { up, burst });
+            assert_eq!((then.priority, then.rate), (priority, rate), "{now}");
+        }
+        let unlimited = PathLimit {
+            rate: None,
+            ..wants(1)
+        };
+        let now = Timestamp::now();
+        assert_eq!(unlimited.at(now, free).rate, None);
+        let slow = unlimited.at(now, ruling(Priority::Always, Some(8))).rate;
+        assert_eq!(slow, Some(PathRate { up: 8, burst: None }));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use manypath_control::report::{ClassReport, LimitReport};
+use manypath_control::report::{ClassReport, LimitReport, QuotaReport};
 use manypath_control::wire::LimitOf;
 use manypath_io::Host;
 use prometheus_client::collector::Collector;
@@ -105,6 +105,51 @@ fn encode_classes(
     )
 }
 
+type QuotaMetric = (&'static str, &'static str, fn(&QuotaReport) -> f64);
+
+const QUOTAS: [QuotaMetric; 4] = [
+    (
+        "manypath_quota_bytes",
+        "What may be carried in a period.",
+        |quota| quota.amount as f64,
+    ),
+    (
+        "manypath_quota_used_bytes",
+        "What was carried of a quota in this period.",
+        |quota| quota.used as f64,
+    ),
+    (
+        "manypath_quota_reset_timestamp_seconds",
+        "When the next period begins.",
+        |quota| quota.resets_at as f64,
+    ),
+    (
+        "manypath_quota_kept",
+        "1 where the count is in its file, 0 while that cannot be written.",
+        |quota| f64::from(u8::from(quota.kept)),
+    ),
+];
+
+/// What was used of quotas.
+fn encode_quotas(to: &mut DescriptorEncoder<'_>, quotas: &[QuotaReport]) -> Result<(), fmt::Error> {
+    if quotas.is_empty() {
+        return Ok(());
+    }
+    for (name, help, value) in QUOTAS {
+        let mut family = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for quota in quotas {
+            let labels = [
+                ("of", quota.of.name()),
+                ("name", quota.name.as_str()),
+                ("period", quota.period.as_str()),
+                ("count", quota.count.as_str()),
+            ];
+            ConstGauge::new(value(quota)).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
+}
+
 impl Collector for OfLimits {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let reports = self.limiter.reports(self.host.as_ref());
@@ -120,6 +165,7 @@ impl Collector for OfLimits {
             })
             .collect();
         encode_classes(&mut to, &self.limiter.classes())?;
+        encode_quotas(&mut to, &self.limiter.quotas())?;
         if limits.is_empty() {
             return Ok(());
         }

@@ -26,6 +26,8 @@ fn class(up: Option<u64>, down: Option<u64>) -> ClassSpec {
         up,
         down,
         admission: Admission::default(),
+        schedule: Vec::new(),
+        quota: Vec::new(),
     }
 }
 

@@ -1,0 +1,367 @@
+//! The quotas in force, what was used of each, and the file that keeps it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use manypath_control::report::QuotaReport;
+use manypath_control::wire::LimitOf;
+use tracing::{info, warn};
+
+use super::quota::{Carried, Found, Meter, QuotaSpec, Ruling};
+use super::store::{self, Counts};
+use crate::seldom::{Others, Seldom};
+
+/// No more than this is lost when the process is killed.
+const SAVE_EVERY: Duration = Duration::from_secs(1);
+
+/// A path by its interface, or a class, and what it has carried.
+pub(super) type AllCarried = BTreeMap<(LimitOf, String), Carried>;
+
+/// A quota, and whose it is.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) of: LimitOf,
+    /// As the configuration calls it.
+    pub(super) name: String,
+    /// What counts it: the interface of a path, or the class.
+    pub(super) counted: String,
+    pub(super) spec: QuotaSpec,
+}
+
+#[derive(Debug)]
+struct Account {
+    of: LimitOf,
+    name: String,
+    counted: String,
+    key: String,
+    meter: Meter,
+}
+
+impl Account {
+    fn is_of(&self, of: LimitOf, name: &str) -> bool {
+        self.of == of && (self.name == name || self.counted == name)
+    }
+
+    fn carried(&self, all: &AllCarried) -> Carried {
+        let known = all.get(&(self.of, self.counted.clone()));
+        known.copied().unwrap_or_default()
+    }
+}
+
+/// All quotas.
+#[derive(Debug)]
+pub(super) struct Books {
+    accounts: Vec<Account>,
+    /// What the file has, of quotas that no configuration has any more, too.
+    kept: Counts,
+    file: Option<PathBuf>,
+    /// Something is to be done about what the last looks have found.
+    turned: bool,
+    /// What the file does not have yet.
+    unsaved: bool,
+    saved_at: Option<Instant>,
+    /// The last time that it was written failed.
+    failing: bool,
+    failed: Seldom,
+}
+
+impl Default for Books {
+    fn default() -> Self {
+        Self {
+            accounts: Vec::new(),
+            kept: Counts::new(),
+            file: None,
+            turned: false,
+            unsaved: false,
+            saved_at: None,
+            failing: false,
+            failed: Seldom::every(Duration::from_secs(60)),
+        }
+    }
+}
+
+impl Books {
+    /// Has these quotas from now on. Those that were there go on with what was used of them, those that the file knows with what it has.
+    pub(super) fn set(
+        &mut self,
+        wanted: Vec<Wanted>,
+        file: &Path,
+        all: &AllCarried,
+        now: Timestamp,
+    ) {
+        self.keep_counts();
+        if self.file.as_deref() != Some(file) && !wanted.is_empty() {
+            let (counts, told) = store::read(file);
+            for line in told {
+                warn!("{line}");
+            }
+            // What was counted here meanwhile is newer.
+            for (key, used) in counts {
+                self.kept.entry(key).or_insert(used);
+            }
+            self.file = Some(file.to_owned());
+            self.unsaved = true;
+        }
+        let mut before = std::mem::take(&mut self.accounts);
+        for quota in wanted {
+            let key = quota.spec.key(quota.of.name(), &quota.name);
+            let known = before.iter().position(|account| account.key == key);
+            let account = match known.map(|at| before.swap_remove(at)) {
+                Some(mut account) if account.counted == quota.counted => {
+                    account.meter.change(quota.spec);
+                    account
+                }
+                _ => {
+                    let carried = all.get(&(quota.of, quota.counted.clone())).copied();
+                    let kept = self.kept.get(&key).copied();
+                    let meter = Meter::new(quota.spec, kept, carried.unwrap_or_default(), now);
+                    Account {
+                        of: quota.of,
+                        name: quota.name,
+                        counted: quota.counted,
+                        key,
+                        meter,
+                    }
+                }
+            };
+            self.accounts.push(account);
+        }
+        self.unsaved |= !self.accounts.is_empty();
+    }
+
+    fn keep_counts(&mut self) {
+        let counts = self.accounts.iter();
+        let counts = counts.map(|account| (account.key.clone(), account.meter.used));
+        self.kept.extend(counts);
+    }
+
+    /// Counts what was carried since the last look, and tells what came of it. `None`: there are no quotas; otherwise when to look again.
+    pub(super) fn look(&mut self, all: &AllCarried, now: Timestamp) -> Option<Duration> {
+        for account in &mut self.accounts {
+            let before = account.meter.used;
+            let carried = account.carried(all);
+            let (of, name) = (account.of.name(), &account.name);
+            let found = account.meter.look(carried, now);
+            self.turned |= found != Found::Nothing;
+            match found {
+                Found::Nothing => {}
+                Found::Spent => {
+                    let (spec, next) = (&account.meter.spec, account.meter.spec.reset.next(now));
+                    warn!("the quota of {of} {name} is used up until {next}: {spec}");
+                }
+                Found::Reset => info!(
+                    "the quota of {of} {name} begins anew: {}",
+                    account.meter.spec
+                ),
+                Found::ClockWentBack => warn!(
+                    "the clock went back to before the period that the quota of {of} {name} counts: counting goes on, and begins anew with the first period after that one"
+                ),
+            }
+            self.unsaved |= account.meter.used != before;
+        }
+        let waits = self
+            .accounts
+            .iter()
+            .map(|account| account.meter.look_again());
+        waits.min().map(Duration::from_nanos)
+    }
+
+    /// Whether something is to be done about what was found since this was asked last.
+    pub(super) fn take_turned(&mut self) -> bool {
+        std::mem::take(&mut self.turned)
+    }
+
+    /// Counts the quotas of a path or a class anew. False if it has none.
+    pub(super) fn reset(&mut self, of: LimitOf, name: &str, all: &AllCarried) -> bool {
+        let mut any = false;
+        for account in self.accounts.iter_mut().filter(|a| a.is_of(of, name)) {
+            let carried = account.carried(all);
+            account.meter.reset(carried);
+            any = true;
+        }
+        self.unsaved |= any;
+        any
+    }
+
+    /// What the quotas that are used up make of a path or a class, by its name in the configuration.
+    pub(super) fn ruling(&self, of: LimitOf, name: &str) -> Ruling {
+        let of_it = self.accounts.iter();
+        let of_it = of_it.filter(|account| account.of == of && account.name == name);
+        let spent = of_it.filter(|account| account.meter.is_spent());
+        Ruling::of(spent.map(|account| &account.meter.spec.then))
+    }
+
+    /// The file and what is to be in it, if that is due; `now`: it is in any case.
+    pub(super) fn to_save(&mut self, at_once: bool) -> Option<(PathBuf, String)> {
+        let now = Instant::now();
+        let is_due = |saved: Instant| now.duration_since(saved) >= SAVE_EVERY;
+        if !self.unsaved || !at_once && !self.saved_at.is_none_or(is_due) {
+            return None;
+        }
+        let file = self.file.clone()?;
+        self.keep_counts();
+        self.unsaved = false;
+        self.saved_at = Some(now);
+        Some((file, store::text(&self.kept)))
+    }
+
+    /// What became of it. Where it failed, counting goes on in memory, and it is tried again.
+    pub(super) fn saved(&mut self, result: io::Result<()>) {
+        let was_failing = std::mem::replace(&mut self.failing, result.is_err());
+        let Some(file) = &self.file else { return };
+        let file = file.display();
+        match result {
+            Ok(()) if was_failing => info!("quotas are kept in {file} again"),
+            Ok(()) => {}
+            Err(error) => {
+                self.unsaved = true;
+                if let Some(more) = self.failed.due(Instant::now()) {
+                    warn!(
+                        "quotas cannot be kept in {file}: {error}; they are counted in memory and hold until the process ends. Make its folder writable for the user of the process, or name another file by [quotas]{}",
+                        Others(more)
+                    );
+                }
+            }
+        }
+    }
+
+    pub(super) fn reports(&self, now: Timestamp) -> Vec<QuotaReport> {
+        let report = |account: &Account| {
+            let (spec, used) = (&account.meter.spec, account.meter.used);
+            QuotaReport {
+                of: account.of,
+                name: account.name.clone(),
+                period: spec.reset.period().name().to_owned(),
+                count: spec.count.name().to_owned(),
+                then: spec.then.to_string(),
+                amount: spec.amount,
+                used: used.bytes,
+                spent: account.meter.is_spent(),
+                resets_at: spec.reset.next(now.max(used.began)).as_second(),
+                kept: !self.failing,
+            }
+        };
+        self.accounts.iter().map(report).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::calendar::{Period, Reset};
+    use super::super::path::Priority;
+    use super::super::quota::{Count, Then};
+    use super::*;
+
+    fn quota(amount: u64, period: Period, then: Then) -> Wanted {
+        Wanted {
+            of: LimitOf::Path,
+            name: "lte".into(),
+            counted: "wwan0".into(),
+            spec: QuotaSpec {
+                amount,
+                reset: Reset::usual(period),
+                count: Count::Both,
+                then,
+            },
+        }
+    }
+
+    fn carried(bytes: u64) -> AllCarried {
+        let carried = Carried { up: bytes, down: 0 };
+        [((LimitOf::Path, "wwan0".to_owned()), carried)].into()
+    }
+
+    fn save(books: &mut Books) {
+        if let Some((file, text)) = books.to_save(true) {
+            let result = store::write(&file, &text);
+            books.saved(result);
+        }
+    }
+
+    #[test]
+    fn several_quotas_of_one_path_hold_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, now) = (folder.path().join("quotas"), Timestamp::now());
+        let (day, month) = (
+            quota(50, Period::Day, Then::Backup),
+            quota(80, Period::Month, Then::Never),
+        );
+        let mut books = Books::default();
+        books.set(vec![day, month], &file, &carried(0), now);
+        for (bytes, priority) in [
+            (49, Priority::Always),
+            (50, Priority::Backup),
+            (79, Priority::Backup),
+            (80, Priority::Never),
+        ] {
+            assert!(books.look(&carried(bytes), now).is_some());
+            assert_eq!(
+                books.ruling(LimitOf::Path, "lte").priority,
+                priority,
+                "{bytes}"
+            );
+        }
+        assert!(
+            books.reset(LimitOf::Path, "wwan0", &carried(80)),
+            "by its interface"
+        );
+        assert!(!books.reset(LimitOf::Class, "lte", &carried(80)));
+        assert_eq!(
+            books.ruling(LimitOf::Path, "lte").priority,
+            Priority::Always
+        );
+        assert!(books.reports(now).iter().all(|report| report.used == 0));
+    }
+
+    #[test]
+    fn counts_go_on_over_a_start_and_a_change_of_the_amount() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, now) = (folder.path().join("quotas"), Timestamp::now());
+        let wanted = |amount| vec![quota(amount, Period::Month, Then::Never)];
+        let mut books = Books::default();
+        books.set(wanted(100), &file, &carried(5), now);
+        books.look(&carried(65), now);
+        save(&mut books);
+        // Killed here, and started anew.
+        let mut books = Books::default();
+        books.set(wanted(100), &file, &carried(0), now);
+        books.look(&carried(10), now);
+        assert_eq!(books.reports(now)[0].used, 70);
+        books.set(wanted(70), &file, &carried(10), now);
+        assert_eq!(books.ruling(LimitOf::Path, "lte").priority, Priority::Never);
+        // Without a quota for a while.
+        books.set(Vec::new(), &file, &carried(10), now);
+        assert_eq!(books.look(&carried(50), now), None);
+        books.set(wanted(100), &file, &carried(50), now);
+        books.look(&carried(50), now);
+        assert_eq!(books.reports(now)[0].used, 70);
+        books.reset(LimitOf::Path, "lte", &carried(50));
+        save(&mut books);
+        let mut books = Books::default();
+        books.set(wanted(100), &file, &carried(0), now);
+        assert_eq!(books.reports(now)[0].used, 0, "the reset is kept");
+    }
+
+    #[test]
+    fn counting_goes_on_where_the_file_cannot_be_written() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, now) = (folder.path().join("no/quotas"), Timestamp::now());
+        let mut books = Books::default();
+        let wanted = vec![quota(50, Period::Day, Then::Backup)];
+        books.set(wanted, &file, &carried(0), now);
+        books.look(&carried(60), now);
+        save(&mut books);
+        assert_eq!(
+            books.ruling(LimitOf::Path, "lte").priority,
+            Priority::Backup
+        );
+        assert!(!books.reports(now)[0].kept, "it is told");
+        std::fs::create_dir(folder.path().join("no")).expect("a folder of ours");
+        save(&mut books);
+        assert!(books.reports(now)[0].kept, "it is tried again");
+        assert!(file.exists());
+    }
+}

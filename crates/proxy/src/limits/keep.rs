@@ -1,0 +1,91 @@
+//! Limits as time passes: quotas are counted, what is due is done, and the counts are kept.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use manypath_control::report::QuotaReport;
+use manypath_control::wire::LimitOf;
+use manypath_io::Host;
+use tokio::time::timeout;
+
+use super::class::Limiter;
+use super::order::Refused;
+use super::store;
+
+/// How often the clock is looked at where there are schedules.
+const CLOCK: Duration = Duration::from_secs(1);
+
+impl Limiter {
+    /// Counts, acts and keeps, for as long as it is polled.
+    pub(crate) async fn keep(self, host: Option<Host>) {
+        loop {
+            let changed = self.0.changed.notified();
+            let wait = self.turn(host.as_ref());
+            let due = self.known().books.to_save(false);
+            if let Some((file, text)) = due {
+                let write = move || store::write(&file, &text);
+                let written = tokio::task::spawn_blocking(write).await;
+                let written = written.unwrap_or_else(|panic| Err(std::io::Error::other(panic)));
+                self.known().books.saved(written);
+            }
+            match wait {
+                // Whether it ended by a change or by the time makes no difference.
+                Some(wait) => drop(timeout(wait, changed).await),
+                None => changed.await,
+            }
+        }
+    }
+
+    /// Counts and acts once. `None`: nothing here depends on time.
+    fn turn(&self, host: Option<&Host>) -> Option<Duration> {
+        let now = Timestamp::now();
+        let mut known = self.known();
+        let carried = known.carried(host);
+        let wait = known.books.look(&carried, now);
+        let (turned, scheduled) = (known.books.take_turned(), known.has_schedules());
+        drop(known);
+        if turned || scheduled {
+            self.act(host, now);
+        }
+        wait.or(scheduled.then_some(CLOCK))
+    }
+
+    /// Counts what was carried until now, and keeps it.
+    pub(crate) fn close(&self, host: Option<&Host>) {
+        self.turn(host);
+        self.save_now();
+    }
+
+    fn save_now(&self) {
+        let mut known = self.known();
+        if let Some((file, text)) = known.books.to_save(true) {
+            let written = store::write(&file, &text);
+            known.books.saved(written);
+        }
+    }
+
+    /// Counts the quotas of a path or a class anew, which is kept before this returns.
+    pub(crate) fn reset_quota(
+        &self,
+        host: Option<&Host>,
+        of: LimitOf,
+        name: &str,
+    ) -> Result<(), Refused> {
+        let mut known = self.known();
+        let carried = known.carried(host);
+        if !known.books.reset(of, name, &carried) {
+            let of = of.name();
+            return Err(("not_found", format!("no {of} {name} has a quota")));
+        }
+        drop(known);
+        self.act(host, Timestamp::now());
+        self.save_now();
+        Ok(())
+    }
+
+    /// The quotas, and what was used of each.
+    #[must_use]
+    pub fn quotas(&self) -> Vec<QuotaReport> {
+        self.known().books.reports(Timestamp::now())
+    }
+}

@@ -1,0 +1,198 @@
+//! Quotas of a path in `manypath proxy`, counted on the cables: with downloads that run already, over `kill -9`, and counted anew.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use manypath_control::report::QuotaReport;
+use manypath_lab::netns::NetNs;
+use manypath_tests::net::{Family, Net, shell};
+use manypath_tests::peer::{self, Speaks};
+use manypath_tests::program::{Program, manypath};
+use manypath_tests::until::wait_until;
+use nix::sys::signal::Signal;
+
+use crate::limits::{PORT, SLACK, carried, configure};
+
+/// Sends for as long as somebody reads.
+fn pour(kernel: &NetNs) {
+    let at = SocketAddr::new(Net::kernel_address(Family::V4, 1), PORT);
+    let listener = peer::listen(kernel, at, Speaks::Mptcp);
+    std::thread::spawn(move || {
+        while let Ok(mut stream) = peer::accept(&listener) {
+            std::thread::spawn(move || while stream.write_all(&[b'x'; 65536]).is_ok() {});
+        }
+    });
+}
+
+/// A client that reads until it is dropped. That it was broken is told by its end.
+struct Download(TcpStream, std::thread::JoinHandle<u64>);
+
+impl Download {
+    fn start(ours: &NetNs) -> Self {
+        let at = SocketAddr::from(([127, 0, 0, 1], 7000));
+        let stream: TcpStream = peer::connect(ours, at, Speaks::Tcp).expect("it listens");
+        let mut read = stream.try_clone().expect("a descriptor");
+        let thread = std::thread::spawn(move || {
+            let (mut buf, mut all) = (vec![0; 65536], 0);
+            while let Ok(n @ 1..) = read.read(&mut buf) {
+                all += n as u64;
+            }
+            all
+        });
+        Self(stream, thread)
+    }
+
+    fn is_running(&self) -> bool {
+        !self.1.is_finished()
+    }
+
+    fn end(self) {
+        // It may be over.
+        let _ = self.0.shutdown(std::net::Shutdown::Both);
+        let _ = self.1.join();
+    }
+}
+
+fn start(net: &Net, file: &Path) -> Program {
+    let file = file.to_str().expect("UTF-8");
+    // Root alone may look into the folder.
+    let args = ["proxy", "--config", file, "--user", "root"];
+    Program::start(&net.ours, args, "listens on")
+}
+
+fn quota(program: &mut Program) -> QuotaReport {
+    let mut all = program.report().quotas;
+    assert_eq!(all.len(), 1, "{all:?}");
+    all.remove(0)
+}
+
+/// Has the quota counted anew.
+fn reset(program: &mut Program) {
+    let pid = program.pid().to_string();
+    let order = [
+        "ctl",
+        "--pid",
+        pid.as_str(),
+        "reset-quota",
+        "path",
+        "second",
+    ];
+    let output = manypath(order).output().expect("the program starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+}
+
+/// Both ways together.
+fn all(net: &Net, n: u8) -> f64 {
+    carried(&net.ours, n).iter().sum()
+}
+
+fn wait_carried(net: &Net, program: &Program, n: u8, bytes: f64) {
+    let before = all(net, n);
+    wait_until("a path to carry something", || {
+        let now = all(net, n);
+        match now - before >= bytes {
+            true => Ok(()),
+            false => Err((now - before, program.said())),
+        }
+    });
+}
+
+const AMOUNT: f64 = 20e6;
+
+#[test]
+fn a_quota_moves_downloads_that_run_holds_over_kill_9_and_is_counted_anew_by_order() {
+    let Some(net) = Net::new(2) else { return };
+    net.add_endpoint(Net::kernel_address(Family::V4, 2), 2, "signal");
+    for (cable, rate) in [("v1", "50mbit"), ("v2", "200mbit")] {
+        let line =
+            format!("tc qdisc add dev {cable} root tbf rate {rate} burst 128kb limit 250000");
+        shell(&net.kernel, &line);
+    }
+    pour(&net.kernel);
+    let folder = tempfile::tempdir().expect("a folder");
+    let kept = folder.path().join("quotas.json");
+    let paths = format!(
+        "[quotas]\nfile = {kept:?}\n[path.first]\ninterface = \"v1\"\n[path.second]\ninterface = \"v2\"\n\
+         quota = {{ amount = \"20MB\", period = \"month\", reset = \"1st 00:00 UTC\", then = \"never\" }}\n"
+    );
+    let file = configure(folder.path(), "paths = \"named\"", &paths);
+    let mut program = start(&net, &file);
+    let before = all(&net, 2);
+    let downloads: Vec<Download> = (0..8).map(|_| Download::start(&net.ours)).collect();
+    wait_until("the quota to be used up", || {
+        let quota = quota(&mut program);
+        quota.spent.then_some(()).ok_or((quota, program.said()))
+    });
+    wait_carried(&net, &program, 1, 5e6);
+    let used = all(&net, 2) - before;
+    assert!(used >= AMOUNT * 0.95, "{used}: it was used before");
+    assert!(used <= AMOUNT * 1.05 + SLACK, "{used}");
+    let told = quota(&mut program);
+    // A cable of this kind passes many segments as one packet, and counts the headers of one.
+    let counted = told.used as f64;
+    assert!(counted >= used - SLACK, "{told:?}: {used}");
+    assert!(counted <= used * 1.04 + SLACK, "{told:?}: {used}");
+    wait_carried(&net, &program, 1, 5e6);
+    assert!(
+        all(&net, 2) - before - used < SLACK,
+        "nothing more goes there"
+    );
+    assert!(
+        downloads.iter().all(Download::is_running),
+        "{}",
+        program.said()
+    );
+    // A second later at most it is kept, and the program may die.
+    wait_until("the count to be kept", || {
+        let text = std::fs::read_to_string(&kept).unwrap_or_default();
+        let bytes = text.split("\"bytes\": ").nth(1);
+        let bytes = bytes.and_then(|rest| rest.split_whitespace().next());
+        let bytes: u64 = bytes.and_then(|bytes| bytes.parse().ok()).unwrap_or(0);
+        match bytes >= told.used {
+            true => Ok(()),
+            false => Err((text, program.said())),
+        }
+    });
+    program.signal(Signal::SIGKILL);
+    let _ = program.end();
+    downloads.into_iter().for_each(Download::end);
+    let mut program = start(&net, &file);
+    assert!(quota(&mut program).spent, "{}", program.said());
+    let before = all(&net, 2);
+    let download = Download::start(&net.ours);
+    wait_carried(&net, &program, 1, 5e6);
+    assert!(all(&net, 2) - before < SLACK, "it is still used up");
+    download.end();
+    reset(&mut program);
+    let told = quota(&mut program);
+    assert!(told.used < 1000 && !told.spent, "{told:?}");
+    program.signal(Signal::SIGKILL);
+    let _ = program.end();
+    let mut program = start(&net, &file);
+    let told = quota(&mut program);
+    assert!(
+        told.used < 1000 && !told.spent,
+        "{told:?}: the reset is kept"
+    );
+    let download = Download::start(&net.ours);
+    wait_until("the quota to be used up again", || {
+        let quota = quota(&mut program);
+        quota.spent.then_some(()).ok_or((quota, program.said()))
+    });
+    wait_carried(&net, &program, 1, 1e6);
+    reset(&mut program);
+    let begun = Instant::now();
+    wait_carried(&net, &program, 2, 1e6);
+    // The users' case wants two seconds of a machine that does nothing else.
+    assert!(
+        begun.elapsed() < Duration::from_secs(6),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert!(download.is_running(), "{}", program.said());
+    download.end();
+    program.interrupt();
+}
