@@ -31,6 +31,10 @@ impl MpStream {
         MpStream { inner, host }
     }
 
+    pub(crate) fn id(&self) -> manypath_stack::ids::ConnId {
+        self.inner.id()
+    }
+
     /// The host that it belongs to.
     #[must_use]
     pub fn host(&self) -> &Host {

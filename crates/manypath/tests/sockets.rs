@@ -1,9 +1,9 @@
 //! What an application does with sockets, between two hosts in this process.
 
 use manypath::plug::{Choice, CustomScheduler, Need, PathView, Schedule, usable};
-use manypath::{ConnectOptions, Host, MpStream, PathEvent, PathManager, Scheduler, testing};
+use manypath::{ConnectOptions, Host, Limit, MpStream, PathEvent, PathManager, Scheduler, testing};
 use std::io::{self, ErrorKind, IoSlice};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// The two ends of a connection over two cables, and the hosts.
@@ -414,4 +414,61 @@ async fn a_scheduler_that_panics_ends_neither_its_connection_nor_the_host() {
     let (again, _) =
         within(async { tokio::join!(net.client.connect("10.0.1.2:80"), listener.accept()) }).await;
     again.expect("another connection");
+}
+
+/// Sends so many bytes, and tells how long the peer had to wait for them.
+async fn carry(near: &mut MpStream, far: &mut MpStream, bytes: usize) -> Duration {
+    let (begun, block, mut place) = (Instant::now(), vec![7; bytes], vec![0; bytes]);
+    let both = async { tokio::join!(near.write_all(&block), far.read_exact(&mut place)) };
+    let (written, read) = within(both).await;
+    written.expect("open");
+    read.expect("whole");
+    begun.elapsed()
+}
+
+#[tokio::test]
+async fn a_connection_keeps_its_limit_over_all_paths_until_that_is_lifted() {
+    const BYTES: usize = 500_000;
+    let (mut near, mut far, _net) = connected().await;
+    assert_eq!(near.limit(), None);
+    let limit = Limit::bits_per_second(8_000_000);
+    near.set_limit(Some(limit)).expect("open");
+    // Half a second of it, less the burst of 20 ms.
+    let took = carry(&mut near, &mut far, BYTES).await;
+    assert!(took >= Duration::from_millis(475), "{took:?}");
+    let told = near.limit().expect("it is set");
+    assert_eq!(told.limit, limit);
+    assert!(told.sent >= BYTES as u64, "{told:?}");
+    assert!(told.held > Duration::from_millis(100), "{told:?}");
+    near.set_limit(None).expect("open");
+    assert_eq!(near.limit(), None);
+    let took = carry(&mut near, &mut far, BYTES).await;
+    assert!(took < Duration::from_millis(400), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_path_without_tokens_leaves_data_to_the_others() {
+    let (mut near, mut far, net) = connected().await;
+    let paths = net.client.paths();
+    let (first, second) = (&paths[0].interface, &paths[2].interface);
+    assert_ne!(first, second);
+    assert_eq!(
+        kind(net.client.limit_path("wwan7", None)),
+        Some(ErrorKind::NotFound)
+    );
+    // One bit a second: of each burst three packets, and no more.
+    for slow in [first, second] {
+        let limit = Limit::bits_per_second(1).burst(4500);
+        net.client.limit_path(slow, Some(limit)).expect("a path");
+        within(async {
+            while near.info().expect("open").subflows.len() < 2 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        carry(&mut near, &mut far, 500_000).await;
+        let told = net.client.path_limit(slow).expect("a path").expect("set");
+        assert!(told.sent < 200_000, "{told:?}");
+        net.client.limit_path(slow, None).expect("a path");
+    }
 }

@@ -86,10 +86,10 @@ pub fn pair(config: MemoryConfig) -> (Device, Device) {
 pub fn cable(config: MemoryConfig) -> (Device, Device, Cable) {
     let cable = Cable::default();
     let (there, back) = (Shared::default(), Shared::default());
-    let end = |name: &str, iface, out: &Shared, inward: &Shared| Device {
+    let end = |iface: IfaceId, out: &Shared, inward: &Shared| Device {
         info: DeviceInfo {
             is_tun: false,
-            name: name.to_owned(),
+            name: format!("memory{}", iface.0),
             iface,
             mtu: config.mtu,
             offload: if config.offload {
@@ -112,8 +112,8 @@ pub fn cable(config: MemoryConfig) -> (Device, Device, Cable) {
             counters: DeviceCounters::default(),
         }),
     };
-    let a = end("memory0", config.ifaces.0, &there, &back);
-    let b = end("memory1", config.ifaces.1, &back, &there);
+    let a = end(config.ifaces.0, &there, &back);
+    let b = end(config.ifaces.1, &back, &there);
     (a, b, cable)
 }
 
