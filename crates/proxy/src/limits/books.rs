@@ -195,7 +195,7 @@ impl Books {
     }
 
     /// The file and what is to be in it, if that is due; `now`: it is in any case.
-    pub(super) fn to_save(&mut self, at_once: bool) -> Option<(PathBuf, String)> {
+    pub(super) fn take_unsaved(&mut self, at_once: bool) -> Option<(PathBuf, String)> {
         let now = Instant::now();
         let is_due = |saved: Instant| now.duration_since(saved) >= SAVE_EVERY;
         if !self.unsaved || !at_once && !self.saved_at.is_none_or(is_due) {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     fn save(books: &mut Books) {
-        if let Some((file, text)) = books.to_save(true) {
+        if let Some((file, text)) = books.take_unsaved(true) {
             let result = store::write(&file, &text);
             books.saved(result);
         }

@@ -21,7 +21,7 @@ impl Limiter {
         loop {
             let changed = self.0.changed.notified();
             let wait = self.turn(host.as_ref());
-            let due = self.known().books.to_save(false);
+            let due = self.known().books.take_unsaved(false);
             if let Some((file, text)) = due {
                 let write = move || store::write(&file, &text);
                 let written = tokio::task::spawn_blocking(write).await;
@@ -58,7 +58,7 @@ impl Limiter {
 
     fn save_now(&self) {
         let mut known = self.known();
-        if let Some((file, text)) = known.books.to_save(true) {
+        if let Some((file, text)) = known.books.take_unsaved(true) {
             let written = store::write(&file, &text);
             known.books.saved(written);
         }
