@@ -124,7 +124,10 @@ fn a_quota_moves_downloads_that_run_holds_over_kill_9_and_is_counted_anew_by_ord
     let downloads: Vec<Download> = (0..8).map(|_| Download::start(&net.ours)).collect();
     wait_until("the quota to be used up", || {
         let quota = quota(&mut program);
-        quota.spent.then_some(()).ok_or((quota, program.said()))
+        match quota.spent {
+            true => Ok(()),
+            false => Err(format!("{quota:?} {}", program.said())),
+        }
     });
     wait_carried(&net, &program, 1, 5e6);
     let used = all(&net, 2) - before;
@@ -180,7 +183,10 @@ fn a_quota_moves_downloads_that_run_holds_over_kill_9_and_is_counted_anew_by_ord
     let download = Download::start(&net.ours);
     wait_until("the quota to be used up again", || {
         let quota = quota(&mut program);
-        quota.spent.then_some(()).ok_or((quota, program.said()))
+        match quota.spent {
+            true => Ok(()),
+            false => Err(format!("{quota:?} {}", program.said())),
+        }
     });
     wait_carried(&net, &program, 1, 1e6);
     reset(&mut program);
