@@ -199,25 +199,25 @@ impl NetNs {
             })
     }
 
-    /// Starts a command inside. It is killed when the returned guard drops, and also when this namespace or the whole
+    /// Starts a command inside; one of administrators is found as well. It is killed when the returned guard drops, and also when this namespace or the whole
     /// program ends in any other way.
     ///
     /// # Errors
     /// When the program cannot be started.
     pub fn spawn(&self, mut command: Command) -> Result<Process, NetNsError> {
         let program = command.get_program().to_string_lossy().into_owned();
-        self.run(move || die_with_parent(&mut command).spawn())
+        self.run(move || die_with_parent(with_tools(&mut command)).spawn())
             .map(Process)
             .map_err(|source| NetNsError::not_started(&program, source))
     }
 
-    /// Runs a command inside to its end and returns what it printed.
+    /// Runs a command inside to its end and returns what it printed, as [`NetNs::spawn`] does.
     ///
     /// # Errors
     /// When the program cannot be started. An exit status other than zero is not an error here.
     pub fn output(&self, mut command: Command) -> Result<Output, NetNsError> {
         let program = command.get_program().to_string_lossy().into_owned();
-        self.run(move || die_with_parent(&mut command).output())
+        self.run(move || die_with_parent(with_tools(&mut command)).output())
             .map_err(|source| NetNsError::not_started(&program, source))
     }
 
@@ -257,7 +257,7 @@ impl NetNs {
         let script = lines.join("\n") + "\n";
         let output = self
             .run(move || -> io::Result<Output> {
-                let mut child = die_with_parent(&mut command).spawn()?;
+                let mut child = die_with_parent(with_tools(&mut command)).spawn()?;
                 let mut stdin = child.stdin.take().expect("stdin was asked to be a pipe");
                 // A broken pipe means that ip gave up; its own message says why.
                 let _ = stdin.write_all(script.as_bytes());
@@ -408,6 +408,12 @@ pub enum Privilege {
 
 /// Set in the environment of a process that [`Privilege::Enter`] started, so that it does not try again.
 const ENTERED: &str = "MANYPATH_IN_USER_NAMESPACE";
+
+/// Servers and tools of administrators are where an ordinary user's shell does not look.
+fn with_tools(command: &mut Command) -> &mut Command {
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    command.env("PATH", path)
+}
 
 /// Finds out whether namespaces can be had, as root or as an ordinary user. Tries it out and leaves nothing behind.
 #[must_use]

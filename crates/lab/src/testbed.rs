@@ -128,10 +128,7 @@ impl Pair {
         for ns in [&self.client, &self.server] {
             for interface in &self.interfaces {
                 let mut command = Command::new("ethtool");
-                let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-                command
-                    .env("PATH", path)
-                    .args(["-K", interface, "tso", word, "gso", word, "gro", word]);
+                command.args(["-K", interface, "tso", word, "gso", word, "gro", word]);
                 let output = ns.output(command)?;
                 if !output.status.success() {
                     return Err(NetNsError::Command {

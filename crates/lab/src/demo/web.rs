@@ -129,10 +129,7 @@ fn stock(
                 .arg(port.to_string());
         }
     }
-    // Servers are often installed where an ordinary user's shell does not look.
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     command
-        .env("PATH", path)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(errors);

@@ -138,8 +138,7 @@ fn kernels(number: u64) -> IpAddr {
 fn take_turns(routers: &Testbed) -> Result<(), String> {
     let count = routers.paths().len();
     let mut command = Command::new("nft");
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    command.env("PATH", path).arg(format!(
+    command.arg(format!(
         "table ip turns {{ chain turns {{ type filter hook prerouting priority mangle; \
          iifname lan ct state new ct mark set numgen inc mod {count} offset 1; \
          iifname lan meta mark set ct mark; }}; }}"

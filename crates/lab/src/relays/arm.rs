@@ -125,7 +125,6 @@ impl Arm {
                 command
             }
         };
-        with_tools(&mut command);
         command.stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let started = pair.client.spawn(command);
@@ -171,12 +170,6 @@ pub(super) enum Answered {
 
 pub(super) fn written(file: &Path, text: &str) -> Result<(), String> {
     std::fs::write(file, text).map_err(|error| format!("cannot write {}: {error}", file.display()))
-}
-
-/// Servers live where only administrators look.
-pub(super) fn with_tools(command: &mut Command) {
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    command.env("PATH", path);
 }
 
 pub(super) fn missing(error: &NetNsError) -> String {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::arm::{Answered, BULK, RELAY, WEB, missing, with_tools, written};
+use super::arm::{Answered, BULK, RELAY, WEB, missing, written};
 use super::{Arm, Measured, Task};
 use crate::bench::{CONGESTION, PATIENCE, bulk};
 use crate::netns::{NetNs, Process};
@@ -180,7 +180,6 @@ fn nginx(pair: &Pair, folder: &Path) -> Result<Process, String> {
     let file = folder.join("nginx.conf");
     written(&file, &config)?;
     let mut command = Command::new("mptcpize");
-    with_tools(&mut command);
     command
         .args(["run", "nginx", "-e", "/dev/null", "-c"])
         .arg(file);
@@ -217,7 +216,6 @@ fn answers(
     // Ten thousand connections take a while before each has had an answer.
     let seconds = time.as_secs().max(1) + u64::from(connections / 2000);
     let mut command = Command::new("wrk");
-    with_tools(&mut command);
     command
         .args([
             "-t",

@@ -176,12 +176,8 @@ fn squid(bed: &Testbed, folder: &Path, job: &Job) -> Result<Ways, String> {
          coredump_dir /tmp\n"
     );
     std::fs::write(&file, text).map_err(failed("squid's configuration"))?;
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     let mut squid = Command::new("mptcpize");
-    squid
-        .env("PATH", path)
-        .args(["run", "squid", "-N", "-f"])
-        .arg(&file);
+    squid.args(["run", "squid", "-N", "-f"]).arg(&file);
     squid
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -244,9 +240,8 @@ impl<'a> Limit<'a> {
 }
 
 fn tc(ns: &NetNs, words: &str) -> Result<(), String> {
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     let mut command = Command::new("tc");
-    command.env("PATH", path).args(words.split(' '));
+    command.args(words.split(' '));
     let output = ns.output(command).map_err(failed("tc"))?;
     match output.status.success() {
         true => Ok(()),
