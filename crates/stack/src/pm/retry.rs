@@ -34,6 +34,8 @@ pub struct History {
     pub failures: u8,
     /// This subflow carried more than a beginning.
     pub useful: bool,
+    /// Another subflow worked when it ended.
+    pub beside: bool,
 }
 
 impl History {
@@ -108,9 +110,9 @@ pub fn after(end: SubflowEnd, history: History) -> Retry {
         }
         SubflowEnd::ResetByPeer { reason: None, .. } | SubflowEnd::Refused => Retry::WhenRefreshed,
         SubflowEnd::AddressGone | SubflowEnd::Replaced => Retry::Now,
-        // The peer ended it in good order while the connection goes on: it has others that it likes better. Where these are gone
-        // this one is better than none.
-        SubflowEnd::Finished if history.established => {
+        // The peer ended it in good order and goes on by another, which it likes better. Where that is gone this one is better than
+        // none. A peer that ends the last one wants to end.
+        SubflowEnd::Finished if history.established && history.beside => {
             Retry::OnlyAlone(grown(LAST_RESORT, history.unless_useful()))
         }
         SubflowEnd::Finished => Retry::WhenRefreshed,
@@ -187,12 +189,18 @@ mod tests {
         worked: false,
         failures: 0,
         useful: false,
+        beside: false,
     };
     const WAS_UP: History = History {
         established: true,
         worked: true,
         failures: 0,
         useful: false,
+        beside: false,
+    };
+    const BESIDE: History = History {
+        beside: true,
+        ..WAS_UP
     };
     const LOST_AGAIN: History = History {
         failures: 2,
@@ -203,6 +211,7 @@ mod tests {
         worked: true,
         failures: 2,
         useful: false,
+        beside: false,
     };
 
     fn reset(reason: ResetReason, transient: bool) -> SubflowEnd {
@@ -306,10 +315,10 @@ mod tests {
             (SubflowEnd::Refused, NEVER_WORKED, Retry::WhenRefreshed),
             (
                 SubflowEnd::Finished,
-                WAS_UP,
+                BESIDE,
                 Retry::OnlyAlone(Duration::from_millis(50)),
             ),
-            (SubflowEnd::Finished, NEVER_WORKED, Retry::WhenRefreshed),
+            (SubflowEnd::Finished, WAS_UP, Retry::WhenRefreshed),
             (SubflowEnd::AddressGone, WAS_UP, Retry::Now),
             (SubflowEnd::Replaced, NEVER_WORKED, Retry::Now),
             (SubflowEnd::Checksum, NEVER_WORKED, last_resort(50)),

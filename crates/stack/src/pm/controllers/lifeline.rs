@@ -216,6 +216,7 @@ fn is_lasting(end: SubflowEnd, established: bool) -> bool {
         worked: true,
         failures: 0,
         useful: false,
+        beside: false,
     };
     end != SubflowEnd::Administrative && retry::after(end, history) == Retry::Never
 }

@@ -349,6 +349,7 @@ impl Ledger {
         };
         let live = self.live.swap_remove(at);
         let beside_silent = self.has_silent(live.local_id, live.remote);
+        let beside = self.has_working();
         if live.up.is_some() {
             self.pairs.place_is_free();
         }
@@ -367,6 +368,7 @@ impl Ledger {
             worked: established || pair.worked,
             failures: pair.failures,
             useful,
+            beside,
         };
         pair.last_end = Some(end);
         // After the shorter pause an attempt may have been made.
