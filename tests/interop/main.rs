@@ -29,6 +29,7 @@ mod quotas;
 mod racing;
 mod service;
 mod signals;
+mod taking;
 mod transfers;
 mod transparent;
 mod uplinks;

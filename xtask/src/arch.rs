@@ -41,6 +41,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "manypath-wire",
             "manypath-tcp",
             "manypath-stack",
+            "manypath-host",
             "manypath-io",
             "manypath-control",
         ],

@@ -62,6 +62,9 @@ pub(crate) enum Command {
     Reload(ReloadArgs),
     /// Make the line of a users file for a user and its password
     Password(PasswordArgs),
+    /// Put back what processes that were killed have left changed on this host
+    #[command(after_help = UNDO_EXAMPLES, after_long_help = format!("{UNDO_EXAMPLES}\n\n{}", codes(Ends::Control, "no note of what was changed can be read or kept")))]
+    Undo,
     /// Measure bulk data, requests and responses, and many connections
     Perf(PerfArgs),
     /// Show connections and subflows of running processes
@@ -84,6 +87,7 @@ impl Command {
             Self::Forward(_)
             | Self::Proxy(_)
             | Self::Reload(_)
+            | Self::Undo
             | Self::Perf(_)
             | Self::Status(_)
             | Self::Ctl(_) => true,
@@ -100,6 +104,14 @@ impl Command {
         matches!(self, Self::Proxy(_))
     }
 }
+
+const UNDO_EXAMPLES: &str = "\
+Firewall rules, policy rules, routes, kernel settings and ports of processes that are gone are put back; what a running process has changed
+stays. Every start of a process that changes the host does the same first.
+
+Examples:
+  manypath undo
+      Shows what it put back, a line each; nothing where nothing was left.";
 
 const FORWARD_EXAMPLES: &str = "\
 PROTO is one of

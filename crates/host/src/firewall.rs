@@ -275,7 +275,12 @@ impl Firewall {
     }
 
     pub(crate) fn translate(&self, name: &str, list: &[Translation]) -> io::Result<()> {
-        self.lock().load(translation_table(name, list))
+        self.load(translation_table(name, list))
+    }
+
+    /// Puts a table in force, in place of the one before.
+    pub(crate) fn load(&self, table: Table) -> io::Result<()> {
+        self.lock().load(table)
     }
 
     /// Whether the kernel must be told of each connection from this local end ([`Firewall::open`]).

@@ -31,6 +31,8 @@ pub(crate) enum Undo {
     FirewallTable(String),
     /// Delete a policy rule.
     Rule(crate::netlink::Rule),
+    /// Delete a policy rule for a mark.
+    MarkRule(crate::netlink::MarkRule),
     /// Empty a routing table.
     RouteTable(u32),
     /// Set a kernel setting back from `ours` to `before`, unless somebody else has changed it since.
@@ -53,6 +55,10 @@ impl fmt::Display for Undo {
         match self {
             Undo::FirewallTable(name) => write!(f, "table {name}"),
             Undo::Rule(r) => write!(f, "rule {} {} {}", r.from, r.table, r.priority),
+            Undo::MarkRule(r) => {
+                let family = if r.ipv6 { 6 } else { 4 };
+                write!(f, "fwmark {family} {} {} {}", r.mark, r.table, r.priority)
+            }
             Undo::RouteTable(table) => write!(f, "routes {table}"),
             Undo::Sysctl {
                 setting,
@@ -80,6 +86,14 @@ impl FromStr for Undo {
                 table: number(table)?,
                 priority: number(priority)?,
             })),
+            ["fwmark", family @ ("4" | "6"), mark, table, priority] => {
+                Ok(Undo::MarkRule(crate::netlink::MarkRule {
+                    ipv6: family == "6",
+                    mark: number(mark)?,
+                    table: number(table)?,
+                    priority: number(priority)?,
+                }))
+            }
             ["routes", table] => Ok(Undo::RouteTable(number(table)?)),
             ["sysctl", ref setting @ .., before, ours] => Ok(Undo::Sysctl {
                 setting: setting.join(" ").parse()?,
@@ -660,7 +674,7 @@ fn mounted_namespace(line: &str) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::interface::tests::interface;
-    use crate::netlink::Rule;
+    use crate::netlink::{MarkRule, Rule};
 
     fn scratch(name: &str) -> PathBuf {
         let path =
@@ -680,6 +694,12 @@ mod tests {
                 from: "10.0.0.1".parse().expect("a literal"),
                 table: 7,
                 priority: 100,
+            }),
+            Undo::MarkRule(MarkRule {
+                ipv6: true,
+                mark: 0x6d70_7900,
+                table: 6_900_000,
+                priority: 6900,
             }),
             Undo::RouteTable(7),
             Undo::Sysctl {
@@ -716,6 +736,7 @@ mod tests {
             "sysctl 5 7631 1 - - core somaxconn 0 1",
             "sysctl 5 7631 1 - ipv4 forwarding 0 1",
             "rule x",
+            "fwmark 5 1 1 1",
             "",
         ] {
             assert_eq!(bad.parse::<Undo>(), Err(()), "{bad}");

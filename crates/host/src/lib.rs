@@ -21,9 +21,11 @@ mod service;
 mod setup;
 mod sys;
 mod sysctl;
+mod take;
 
 pub use firewall::{Firewall, Guard, NoFirewall, Share, forwarding_is_dropped};
 pub use hold::hold_port;
 pub use news::News;
 pub use service::GROUP;
 pub use setup::{Setup, clean_up};
+pub use take::{Take, Turn};

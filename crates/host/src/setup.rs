@@ -7,6 +7,7 @@ use crate::firewall::{self, Firewall, Guard, Translation};
 use crate::journal::{Journal, Undo};
 use crate::nat::Networks;
 use crate::sysctl::{self, Setting};
+use crate::take::{Mark, Take, Turn, take_table};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
@@ -18,6 +19,11 @@ pub struct Setup {
     journal: Journal,
     guard: Option<Firewall>,
     nat: Option<Firewall>,
+    take: Option<Firewall>,
+    /// Whether connections were ever redirected.
+    redirects: bool,
+    /// What leads packets that are handed to a listener to this host, and for which families it is there.
+    mark: Option<(Mark, Vec<bool>)>,
     /// Let tables belong to the process where the kernel can.
     owned: bool,
     /// Kernel settings and what they have to be.
@@ -34,6 +40,9 @@ impl Setup {
             journal: Journal::open(&mut apply)?,
             guard: None,
             nat: None,
+            take: None,
+            redirects: false,
+            mark: None,
             owned: true,
             settings: BTreeMap::new(),
         })
@@ -124,6 +133,80 @@ impl Setup {
         firewall.translate(&name, list)
     }
 
+    /// Turns these connections to listeners of this host from now on, and no others. Those that were turned before go on. The rules
+    /// are replaced at one moment.
+    ///
+    /// # Errors
+    /// `Unsupported` ([`crate::NoFirewall`]) without nf_tables in the kernel, `PermissionDenied` without `CAP_NET_ADMIN`, and what the
+    /// kernel says of rules that it does not know. Then those before stay in force.
+    pub fn take(&mut self, takes: &[Take]) -> io::Result<()> {
+        for ipv6 in [false, true] {
+            let wants = |take: &Take| take.turn == Turn::Tproxy && (take.ipv6 || !ipv6);
+            if takes.iter().any(wants) {
+                self.lead_here(ipv6)?;
+            }
+        }
+        let mark = self.mark.as_ref().map(|(mark, _)| *mark);
+        self.redirects |= takes.iter().any(|take| take.turn == Turn::Redirect);
+        if !self.redirects && mark.is_none() {
+            return Ok(());
+        }
+        let name = format!("{}_take", self.journal.name());
+        let firewall = prepare(&mut self.take, &mut self.journal, &name, self.owned)?;
+        firewall.load(take_table(&name, takes, self.redirects, mark))
+    }
+
+    /// Has packets with the mark of this process end at this host.
+    fn lead_here(&mut self, ipv6: bool) -> io::Result<()> {
+        let mark = match &self.mark {
+            Some((_, families)) if families.contains(&ipv6) => return Ok(()),
+            Some((mark, _)) => *mark,
+            None => {
+                let _others_wait = self.journal.exclusive();
+                let others = self.journal.others()?.into_iter();
+                let taken = others.filter_map(|undo| match undo {
+                    Undo::MarkRule(rule) => Some(rule),
+                    _ => None,
+                });
+                let mark = Mark::choose(&taken.collect::<Vec<_>>()).ok_or_else(|| {
+                    io::Error::new(
+                        io::ErrorKind::AddrInUse,
+                        "no mark is left for packets that are handed to a listener",
+                    )
+                })?;
+                self.journal.record(Undo::MarkRule(mark.rule(ipv6)))?;
+                self.mark = Some((mark, Vec::new()));
+                mark
+            }
+        };
+        let rule = mark.rule(ipv6);
+        if !self.journal.entries().contains(&Undo::MarkRule(rule)) {
+            self.journal.record(Undo::MarkRule(rule))?;
+        }
+        self.journal.record(Undo::RouteTable(rule.table))?;
+        is_new(crate::netlink::add_local_route(ipv6, rule.table))?;
+        is_new(crate::netlink::add_mark_rule(&rule))?;
+        if let Some((_, families)) = &mut self.mark {
+            families.push(ipv6);
+        }
+        Ok(())
+    }
+
+    /// Puts the rules and routes of [`Setup::lead_here`] back. Answers whether one was gone.
+    fn repair_marks(&self) -> io::Result<bool> {
+        let Some((mark, families)) = &self.mark else {
+            return Ok(false);
+        };
+        let mut restored = false;
+        for ipv6 in families {
+            let rule = mark.rule(*ipv6);
+            // What is there is not put up again: that would be news, of which whoever repairs is told.
+            restored |= is_new(crate::netlink::add_local_route(*ipv6, rule.table))?;
+            restored |= is_new(crate::netlink::add_mark_rule(&rule))?;
+        }
+        Ok(restored)
+    }
+
     /// Puts back the tables that somebody took away and the settings that somebody changed. Answers them in words.
     ///
     /// # Errors
@@ -137,6 +220,10 @@ impl Setup {
                 "the firewall rules that keep the kernel from answering in our place",
             ),
             (&self.nat, "the rules that translate addresses"),
+            (
+                &self.take,
+                "the rules that turn connections to our listeners",
+            ),
         ];
         for (firewall, name) in tables {
             match firewall.as_ref().map(Firewall::repair) {
@@ -144,6 +231,11 @@ impl Setup {
                 Some(Err(e)) => result = Err(e),
                 Some(Ok(false)) | None => {}
             }
+        }
+        match self.repair_marks() {
+            Ok(true) => restored.push("the rules that lead tproxy's packets here".to_owned()),
+            Ok(false) => {}
+            Err(e) => result = Err(e),
         }
         for (setting, value) in &self.settings {
             match sysctl::put_back(&mut self.journal, setting, value) {
@@ -160,7 +252,7 @@ impl Setup {
     /// Whether others can change our tables, so that news of rules are worth following.
     #[must_use]
     pub fn is_exposed(&self) -> bool {
-        [&self.guard, &self.nat]
+        [&self.guard, &self.nat, &self.take]
             .into_iter()
             .flatten()
             .any(Firewall::is_exposed)
@@ -226,10 +318,21 @@ impl Setup {
     /// Undoes everything now. Dropping does the same.
     pub fn undo(&mut self) {
         // A table that belongs to this process can be taken away by its own socket alone.
-        for firewall in [self.guard.take(), self.nat.take()].into_iter().flatten() {
+        let tables = [self.guard.take(), self.nat.take(), self.take.take()];
+        for firewall in tables.into_iter().flatten() {
             firewall.end();
         }
+        (self.mark, self.redirects) = (None, false);
         self.journal.undo(&mut apply);
+    }
+}
+
+/// Whether what was to be added was not there.
+fn is_new(added: io::Result<()>) -> io::Result<bool> {
+    match added {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(e) => Err(e),
     }
 }
 
@@ -253,12 +356,18 @@ impl Drop for Setup {
     }
 }
 
-/// Undoes what dead processes left behind in this network namespace.
+/// Undoes what dead processes left behind in this network namespace. Answers it in the words of their notes.
 ///
 /// # Errors
 /// When there is no place for journals.
-pub fn clean_up() -> io::Result<()> {
-    Setup::new().map(drop)
+pub fn clean_up() -> io::Result<Vec<String>> {
+    let mut undone = Vec::new();
+    Journal::open(&mut |undo, others| {
+        undone.push(undo.to_string());
+        apply(undo, others);
+    })?
+    .undo(&mut apply);
+    Ok(undone)
 }
 
 /// Undoes one change. What is gone already is fine; what cannot be undone must not keep the rest from being undone.
@@ -266,6 +375,7 @@ fn apply(undo: &Undo, others: &[Undo]) {
     let _ = match undo {
         Undo::FirewallTable(name) => firewall::delete(name),
         Undo::Rule(rule) => crate::netlink::delete_rule(rule),
+        Undo::MarkRule(rule) => crate::netlink::delete_mark_rule(rule),
         Undo::RouteTable(table) => crate::netlink::flush_table(*table),
         Undo::Sysctl {
             setting,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use manypath_host::nat::{Nat, Uplink};
-use manypath_host::{Firewall, Guard, Setup, Share};
+use manypath_host::{Firewall, Guard, Setup, Share, Take, Turn};
 use nix::sched::{CloneFlags, unshare};
 
 /// Runs a test on a thread in a namespace that has the interface `v1` with 10.77.1.2 and fd77:1::2. Where that is not permitted
@@ -275,5 +275,91 @@ fn processes_share_ports_and_networks_by_their_journals() {
         all.clear();
         assert_eq!(run("sysctl", "-n net.ipv4.ip_local_reserved_ports"), before);
         drop(listener);
+    });
+}
+
+/// Connections of `v1` to some ports, by both ways.
+fn takes() -> [Take; 2] {
+    let take = |turn, to, from| Take {
+        interface: "v1".into(),
+        from,
+        ports: vec![80..=80, 8000..=8999],
+        turn,
+        to,
+        ipv6: true,
+    };
+    [
+        take(
+            Turn::Redirect,
+            1235,
+            vec![
+                (addr("192.168.1.0:0").ip(), 24),
+                (addr("[fd02::]:0").ip(), 63),
+            ],
+        ),
+        take(Turn::Tproxy, 1236, Vec::new()),
+    ]
+}
+
+#[test]
+fn connections_are_turned_to_a_listener_and_no_more_when_all_is_put_back() {
+    inside(|| {
+        let routing = || {
+            let rules = run("ip", "rule") + &run("ip", "-6 rule");
+            rules + &run("ip", "route show table all") + &run("ip", "-6 route show table all")
+        };
+        let before = routing();
+        let mut setup = Setup::new().expect("a journal");
+        setup.take(&takes()).expect("permitted");
+        let shown = ruleset();
+        for line in [
+            "type nat hook prerouting priority dstnat; policy accept;",
+            "iifname \"v1\" ip saddr 192.168.1.0/24 fib daddr type != local tcp dport 80 redirect to :1235",
+            "iifname \"v1\" ip6 saddr fd02::/63 fib daddr type != local tcp dport 8000-8999 redirect to :1235",
+            "type filter hook prerouting priority mangle; policy accept;",
+            "meta l4proto tcp socket wildcard 0 socket transparent 1 meta mark set 0x6d707900 accept",
+        ] {
+            assert!(has(&shown, line), "{line} is missing in {shown}");
+        }
+        let handed = |l: &&str| l.ends_with("tproxy to :1236 meta mark set 0x6d707900 accept");
+        assert_eq!(shown.lines().filter(handed).count(), 4, "{shown}");
+        let led = "from all fwmark 0x6d707900 lookup 6900000";
+        assert_eq!(routing().matches(led).count(), 2, "{}", routing());
+        // Another process has a mark of its own.
+        let mut other = Setup::new().expect("a journal");
+        other.take(&takes()[1..]).expect("permitted");
+        assert!(routing().contains("fwmark 0x6d707901 lookup 6900001"));
+        other.undo();
+        assert_eq!(routing().matches(led).count(), 2, "{}", routing());
+        // What others remove is put back, and what is there is left as it is.
+        run("ip", "rule del fwmark 0x6d707900");
+        run("ip", "-6 route flush table 6900000");
+        assert_eq!(setup.repair().0.len(), 1);
+        assert_eq!(routing().matches(led).count(), 2, "{}", routing());
+        assert!(setup.repair().0.is_empty());
+        // Without a wish nothing is turned; connections that were handed over go on.
+        setup.take(&[]).expect("permitted");
+        let shown = ruleset();
+        assert!(
+            !shown.contains("to :123") && shown.contains("socket transparent 1"),
+            "{shown}"
+        );
+        setup.undo();
+        assert_eq!((ruleset(), routing()), (String::new(), before));
+        // Nothing is led anywhere for redirection alone, and a rule that nothing matches keeps what was redirected going.
+        let mut setup = Setup::new().expect("a journal");
+        setup.take(&[]).expect("permitted");
+        assert_eq!(ruleset(), "");
+        setup.take(&takes()[..1]).expect("permitted");
+        assert!(ruleset().contains("redirect to :1235"));
+        setup.take(&[]).expect("permitted");
+        let shown = ruleset();
+        assert!(
+            shown.contains("redirect to :0") && !shown.contains("to :1235"),
+            "{shown}"
+        );
+        assert!(!routing().contains("6900000"), "{}", routing());
+        setup.undo();
+        assert_eq!(ruleset(), "");
     });
 }

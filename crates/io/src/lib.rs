@@ -39,6 +39,7 @@ mod sandbox;
 mod socket;
 pub mod sys;
 pub mod vnet;
+mod watch;
 
 pub use driver::Traffic;
 pub use host::{Attach, Builder, DeviceAddress, Host, LoopbackPath};
@@ -52,3 +53,4 @@ pub use socket::{
     Connect, LocalListener, MpListener, MpStream, OwnedReadHalf, OwnedWriteHalf, PathEvents,
     ReuniteError,
 };
+pub use watch::Watch;

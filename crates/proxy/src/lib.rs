@@ -27,6 +27,7 @@ mod seldom;
 pub mod serve;
 pub mod sockets;
 pub mod stream;
+pub mod taking;
 pub mod target;
 pub mod units;
 pub mod users;

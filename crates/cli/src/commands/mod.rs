@@ -14,6 +14,7 @@ pub(crate) mod password;
 pub(crate) mod perf;
 pub(crate) mod proxy;
 pub(crate) mod status;
+pub(crate) mod undo;
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ use manypath_control::client::Client;
 use manypath_control::server::Server;
 use manypath_control::wire::{Reply, Request};
 use manypath_proxy::config::check::{Checked, check, kinds, read_file};
-use manypath_proxy::config::reload::{Asked, Service, channel};
+use manypath_proxy::config::reload::{Asked, Service, channel, specs_of};
 use manypath_proxy::config::shown::{as_json, as_text};
 use manypath_proxy::config::{Config, Draft, Faults, Limits, Listen, Log};
 use manypath_proxy::limits::wanted;
@@ -18,6 +18,7 @@ use manypath_proxy::observe::metrics::Metrics;
 use manypath_proxy::observe::stack::OfStack;
 use manypath_proxy::observe::{serve, sink};
 use manypath_proxy::serve::{ListenerSpec, OpeningKind};
+use manypath_proxy::taking::Taking;
 
 use crate::commands::{Purpose, ctl, open_sockets, print_json, print_text};
 use crate::confine::Confinement;
@@ -175,6 +176,7 @@ async fn serve_until_signalled(
     })
     .ok();
     let opened = crate::commands::Opened::new(sockets, control);
+    let taking = Taking::prepare(&specs_of(&checked))?;
     let (readable, writable) = folders(args.config.as_ref(), &checked);
     confinement.enter_with(&opened, &readable, writable)?;
     warn_of_unreadable(&args);
@@ -186,7 +188,13 @@ async fn serve_until_signalled(
     let of_stack = host.map(|stack| Box::new(OfStack(stack)) as _);
     let collectors = of_stack.into_iter().chain([Box::new(limits) as _]);
     let metrics = Arc::new(Metrics::new(collectors.collect()));
-    let starting = Service::start(args.config, checked, opened.sockets.clone(), metrics);
+    let starting = Service::start(
+        args.config,
+        checked,
+        opened.sockets.clone(),
+        metrics,
+        taking,
+    );
     let mut service = unless_stopped(async { Ok(starting.await?) }).await?;
     tell(&service);
     let keeper = {

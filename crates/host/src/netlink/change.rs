@@ -1,4 +1,4 @@
-//! Changing the host's configuration: only what a TUN device needs, and always undone by [`crate::Setup`].
+//! Changing the host's configuration: only what a TUN device or a transparent listener needs, and always undone by [`crate::Setup`].
 
 use super::socket::{change, dump};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
@@ -12,7 +12,7 @@ use netlink_packet_route::route::{
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 fn family(addr: IpAddr) -> AddressFamily {
     if addr.is_ipv6() {
@@ -180,6 +180,77 @@ pub fn add_rule(rule: &Rule) -> io::Result<()> {
 /// `NotFound` if it is not there; those of the kernel.
 pub fn delete_rule(rule: &Rule) -> io::Result<()> {
     change(0, Message::DelRule(rule_message(rule)))
+}
+
+/// A policy rule for packets with a mark: they are routed by `table`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MarkRule {
+    /// Of which family.
+    pub ipv6: bool,
+    /// The whole mark.
+    pub mark: u32,
+    /// The routing table.
+    pub table: u32,
+    /// Rules with smaller numbers are asked first.
+    pub priority: u32,
+}
+
+fn mark_rule_message(rule: &MarkRule) -> RuleMessage {
+    let mut message = RuleMessage::default();
+    message.header.family = family(unspecified(rule.ipv6));
+    message.header.action = RuleAction::ToTable;
+    message.attributes = vec![
+        RuleAttribute::FwMark(rule.mark),
+        RuleAttribute::Table(rule.table),
+        RuleAttribute::Priority(rule.priority),
+    ];
+    message
+}
+
+/// Adds a policy rule.
+///
+/// # Errors
+/// `AlreadyExists` if it is there; those of the kernel.
+pub fn add_mark_rule(rule: &MarkRule) -> io::Result<()> {
+    change(
+        NLM_F_CREATE | NLM_F_EXCL,
+        Message::NewRule(mark_rule_message(rule)),
+    )
+}
+
+/// Removes a policy rule.
+///
+/// # Errors
+/// `NotFound` if it is not there; those of the kernel.
+pub fn delete_mark_rule(rule: &MarkRule) -> io::Result<()> {
+    change(0, Message::DelRule(mark_rule_message(rule)))
+}
+
+/// Adds the route by which every packet of a family that is routed by `table` is this host's own.
+///
+/// # Errors
+/// `AlreadyExists` if it is there; those of the kernel.
+pub fn add_local_route(ipv6: bool, table: u32) -> io::Result<()> {
+    /// The loopback interface of every network namespace.
+    const LOOPBACK: u32 = 1;
+    let mut message = route_message(&Route {
+        to: unspecified(ipv6),
+        prefix: 0,
+        index: LOOPBACK,
+        gateway: None,
+        table,
+        metric: 0,
+    });
+    message.header.kind = RouteType::Local;
+    message.header.scope = RouteScope::Host;
+    change(NLM_F_CREATE | NLM_F_EXCL, Message::NewRoute(message))
+}
+
+fn unspecified(ipv6: bool) -> IpAddr {
+    match ipv6 {
+        true => Ipv6Addr::UNSPECIFIED.into(),
+        false => Ipv4Addr::UNSPECIFIED.into(),
+    }
 }
 
 /// Removes every route of a table.

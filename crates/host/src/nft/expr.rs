@@ -4,6 +4,7 @@ use super::message::Attributes;
 use std::net::IpAddr;
 
 const META_PROTOCOL: u32 = 1;
+const META_MARK: u32 = 3;
 const META_IIFNAME: u32 = 6;
 const META_OIFNAME: u32 = 7;
 const META_NFPROTO: u32 = 15;
@@ -21,11 +22,13 @@ const OPTION_MPTCP: u8 = 30;
 const MP_JOIN: u8 = 1 << 4;
 
 const EQ: u32 = 0;
+const NEQ: u32 = 1;
 const LTE: u32 = 3;
 const GTE: u32 = 5;
 
-/// `NF_DROP`.
+/// `NF_DROP` and `NF_ACCEPT`.
 const DROP: u32 = 0;
+const ACCEPT: u32 = 1;
 
 /// One rule: its expressions in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -200,9 +203,95 @@ impl Rule {
             )
     }
 
+    /// An address of it is in this network; the family has been asked for already.
+    pub(crate) fn network(self, end: End, addr: IpAddr, prefix: u8) -> Self {
+        let (offset, length) = address_at(end, addr.is_ipv6());
+        let mask = match addr {
+            IpAddr::V4(_) => leading_ones(prefix).to_be_bytes()[..4].to_vec(),
+            IpAddr::V6(_) => leading_ones(prefix).to_be_bytes().to_vec(),
+        };
+        let bytes = match addr {
+            IpAddr::V4(a) => a.octets().to_vec(),
+            IpAddr::V6(a) => a.octets().to_vec(),
+        };
+        let network: Vec<u8> = bytes.iter().zip(&mask).map(|(a, m)| a & m).collect();
+        self.payload(REGISTER, BASE_NETWORK, offset, length)
+            .masked(&mask)
+            .compare(EQ, &network)
+    }
+
+    /// It is for no address of this host.
+    pub(crate) fn passes_through(self) -> Self {
+        /// `NFTA_FIB_F_DADDR`, `NFT_FIB_RESULT_ADDRTYPE`, and `RTN_LOCAL`.
+        const DESTINATION: u32 = 2;
+        const TYPE: u32 = 3;
+        const LOCAL: u32 = 2;
+        let fib = Attributes::default()
+            .number(1, REGISTER)
+            .number(2, TYPE)
+            .number(3, DESTINATION);
+        self.push("fib", fib).compare(NEQ, &LOCAL.to_ne_bytes())
+    }
+
+    /// A connection of this host whose own end is an address that the host does not have (`IP_TRANSPARENT`). Listeners on every address do
+    /// not count: each port of theirs would be taken for all hosts (Linux 5.10).
+    pub(crate) fn of_foreign_socket(self) -> Self {
+        const TRANSPARENT: u32 = 0;
+        const WILDCARD: u32 = 2;
+        let socket = |key| Attributes::default().number(1, key).number(2, REGISTER);
+        self.push("socket", socket(WILDCARD))
+            .compare(EQ, &[0])
+            .push("socket", socket(TRANSPARENT))
+            .compare(EQ, &[1])
+    }
+
+    /// Its connection goes to this port of the address by which it came (REDIRECT).
+    pub(crate) fn redirect(self, port: u16) -> Self {
+        /// `NF_NAT_RANGE_PROTO_SPECIFIED`.
+        const PORT: u32 = 2;
+        let redirect = Attributes::default()
+            .number(1, REGISTER)
+            .number(2, REGISTER)
+            .number(3, PORT);
+        self.load(&port.to_be_bytes()).push("redir", redirect)
+    }
+
+    /// It goes to the connection that it belongs to, or to who listens on this port of the host and takes any destination (TPROXY). The
+    /// rule ends here where there is neither.
+    pub(crate) fn hand_to(self, port: u16) -> Self {
+        // Of both families.
+        let tproxy = Attributes::default().number(1, 0).number(3, REGISTER);
+        self.load(&port.to_be_bytes()).push("tproxy", tproxy)
+    }
+
+    /// It gets this mark, and goes on.
+    pub(crate) fn mark(self, mark: u32) -> Self {
+        let set = Attributes::default()
+            .number(2, META_MARK)
+            .number(3, REGISTER);
+        self.load(&mark.to_ne_bytes()).push("meta", set)
+    }
+
+    fn load(self, value: &[u8]) -> Self {
+        let value = Attributes::default().bytes(1, value);
+        self.push(
+            "immediate",
+            Attributes::default().number(1, REGISTER).nested(2, value),
+        )
+    }
+
     /// It is dropped.
     pub(crate) fn drop(self) -> Self {
-        let verdict = Attributes::default().nested(2, Attributes::default().number(1, DROP));
+        self.verdict(DROP)
+    }
+
+    /// No later rule of the chain is asked.
+    pub(crate) fn accept(self) -> Self {
+        self.verdict(ACCEPT)
+    }
+
+    fn verdict(self, verdict: u32) -> Self {
+        let verdict = Attributes::default().nested(2, Attributes::default().number(1, verdict));
         self.push(
             "immediate",
             Attributes::default().number(1, 0).nested(2, verdict),
@@ -215,7 +304,6 @@ impl Rule {
             IpAddr::V4(a) => a.octets().to_vec(),
             IpAddr::V6(a) => a.octets().to_vec(),
         };
-        let value = Attributes::default().bytes(1, &octets);
         let (kind, family) = (
             u32::from(end == End::Destination),
             if addr.is_ipv6() { 10 } else { 2 },
@@ -224,11 +312,7 @@ impl Rule {
             .number(1, kind)
             .number(2, family)
             .number(3, REGISTER);
-        self.push(
-            "immediate",
-            Attributes::default().number(1, REGISTER).nested(2, value),
-        )
-        .push("nat", nat)
+        self.load(&octets).push("nat", nat)
     }
 }
 
@@ -239,6 +323,13 @@ fn address_at(end: End, ipv6: bool) -> (u32, u32) {
         (End::Source, true) => (8, 16),
         (End::Destination, true) => (24, 16),
     }
+}
+
+/// A number of 128 bits whose first ones are set.
+fn leading_ones(count: u8) -> u128 {
+    u128::MAX
+        .checked_shl(128 - u32::from(count.min(128)))
+        .unwrap_or_default()
 }
 
 /// A name as the kernel keeps it: cut, filled with zeros.

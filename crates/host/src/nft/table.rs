@@ -28,6 +28,8 @@ pub(crate) enum Hook {
     Input,
     /// What the host itself sends.
     Output,
+    /// What comes by a device, once connection tracking knows it and before its destination is translated.
+    Arrival,
     /// Translation of destinations.
     TranslateIn,
     /// Translation of sources.
@@ -196,6 +198,7 @@ impl Table {
             Hook::Ingress(device) => ("filter", 0, -400, Some(device)),
             Hook::Input => ("filter", 1, -400, None),
             Hook::Output => ("filter", 3, -400, None),
+            Hook::Arrival => ("filter", 0, -150, None),
             Hook::TranslateIn => ("nat", 0, -100, None),
             Hook::TranslateOut => ("nat", 4, 100, None),
         };

@@ -3,10 +3,10 @@
 use super::attach::Attachment;
 use crate::driver::Shared;
 use crate::netlink::Follower;
+use crate::watch::Watch;
 use manypath_host::News;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::io::Interest;
 
 /// Compares the host with what the stack was told, after every change.
 pub(super) async fn follow(
@@ -25,14 +25,10 @@ const GIVE_BACK: Duration = Duration::from_secs(5);
 
 /// Looks at what we set up on the host whenever somebody changes what is near it.
 pub(super) async fn keep(attachment: Arc<Mutex<Attachment>>, news: News) -> std::io::Result<()> {
-    let news = crate::sys::watch::watch(news, Interest::READABLE)?;
+    let news = Watch::new(news)?;
     loop {
-        let mut ready = news.readable().await?;
-        let told = ready.get_inner().take()?;
-        ready.clear_ready();
-        if told {
-            super::lock(&attachment).repair();
-        }
+        news.next().await?;
+        super::lock(&attachment).repair();
     }
 }
 

@@ -15,6 +15,7 @@ use crate::endpoint::{Endpoint, Proto};
 use crate::limits::{Count, QuotaSpec, Then as Consequence};
 use crate::serve::OpeningKind;
 use crate::serve::tls::Tls;
+use crate::taking::is_ipv6;
 use crate::target::rules::{Rule, Then};
 use crate::target::tls::{Roots, Trust, has_system_roots};
 use crate::users::Users;
@@ -219,6 +220,14 @@ fn warnings_of(listen: &Listen) -> Vec<String> {
         told.push(format!(
             "{}: passwords go over the network in clear: without `tls`, whoever is on the way reads them",
             spec.name
+        ));
+    }
+    if let Some(taken) = spec.take.as_ref().filter(|_| !is_ipv6(spec)) {
+        told.push(format!(
+            "{}: IPv6 that comes by {} is not taken: write on = \"[::]:{}\" to take both",
+            spec.name,
+            taken.interfaces.join(", "),
+            spec.on.at.port(),
         ));
     }
     if beyond && spec.proxy_in && spec.proxy_from.is_empty() {

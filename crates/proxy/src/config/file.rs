@@ -8,6 +8,7 @@ use toml::de::DeTable;
 use super::fault::{Fault, place};
 use super::outward::{resolver_of, roots_of};
 use super::table::{At, Notes, Table};
+use super::taken::{not_taken_to, taken_of};
 use super::{Config, Limits, Listen, Log, MetricsAt, default_quota_file, limited};
 use crate::endpoint::{Endpoint, Proto};
 use crate::serve::{ForwardedHeader, ListenerSpec, OpeningKind, ProxyVersion, TlsFiles};
@@ -151,6 +152,8 @@ fn listener_of(table: Table<'_>) -> Option<Listen> {
     let users = table.path("users");
     let key = table.path("key");
     let tls = table.table("tls").map(tls_of);
+    let take_at = table.place_of("take");
+    let take = table.table("take").map(taken_of);
     let proxy = table.table("proxy_protocol");
     let (proxy_in, proxy_from, proxy_out) = proxy.map(proxy_protocol_of).unwrap_or_default();
     let forwarded = table.read(
@@ -187,6 +190,11 @@ fn listener_of(table: Table<'_>) -> Option<Listen> {
         is_known && kind != Some(Kind::Convert),
         "is for opening = \"convert\"",
     );
+    fits(
+        "take",
+        is_known && kind != Some(Kind::Transparent),
+        "is for opening = \"transparent\"",
+    );
     fits("tls", is_known && !is_http, "is for opening = \"http\"");
     fits(
         "forwarded",
@@ -208,6 +216,11 @@ fn listener_of(table: Table<'_>) -> Option<Listen> {
             "`on`: the firewall turns connections to the host's TCP: write tcp:HOST:PORT",
         );
     }
+    if let (Some(at), Some(on)) = (take_at, &on)
+        && let Some(why) = not_taken_to(&on.value)
+    {
+        table.wrong(at, why);
+    }
     if let Some(to) = to.as_ref().filter(|to| to.value.at.port() == 0) {
         table.wrong(to.at, "`to`: nobody can be reached at port 0");
     }
@@ -227,6 +240,7 @@ fn listener_of(table: Table<'_>) -> Option<Listen> {
     let outside = outside.map_or(Proto::Mptcp, |outside| outside.value);
     let mut spec = ListenerSpec::new(name, on, opening, outside);
     spec.tls = tls.flatten();
+    spec.take = take.flatten();
     spec.key = key.map(|key| key.value);
     (spec.proxy_in, spec.proxy_out) = (proxy_in, proxy_out);
     spec.proxy_from = proxy_from;

@@ -245,7 +245,7 @@ pub(super) fn routed_of(document: &Table<'_>, named: bool) -> bool {
     paths.value
 }
 
-fn read_interface(text: &str) -> Result<String, String> {
+pub(super) fn read_interface(text: &str) -> Result<String, String> {
     // As the kernel has it: IFNAMSIZ less the end.
     let fits = (1..=15).contains(&text.len()) && !text.contains(['/', ' ', ':']);
     match fits {

@@ -11,6 +11,7 @@ mod outward;
 pub mod reload;
 pub mod shown;
 mod table;
+mod taken;
 
 use std::fmt;
 use std::net::SocketAddr;

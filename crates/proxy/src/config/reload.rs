@@ -20,6 +20,7 @@ use crate::observe::sink::Sink;
 use crate::observe::{self, Observatory};
 use crate::serve::{ListenerSpec, Listening, Observer, Policy, Server};
 use crate::sockets::Sockets;
+use crate::taking::Taking;
 
 /// Reloads that may wait: whoever asks while so many do is answered by none of them.
 const WAITING: usize = 8;
@@ -74,6 +75,7 @@ pub struct Service {
     ready: Arc<AtomicBool>,
     stack: Option<Host>,
     limiter: Limiter,
+    taking: Taking,
     /// Gives interfaces that come their limits.
     _follows: Option<AbortOnDrop>,
     /// Counts quotas.
@@ -100,15 +102,17 @@ fn follow(limiter: Limiter, stack: Host) -> AbortOnDrop {
 }
 
 impl Service {
-    /// Begins to listen, to log and to serve metrics.
+    /// Begins to listen, to log and to serve metrics, and has connections turned to transparent listeners, which `taking` was
+    /// prepared for.
     ///
     /// # Errors
-    /// A place cannot be listened on, a certificate not be used, a log not be opened.
+    /// A place cannot be listened on, a certificate not be used, a log not be opened, a connection not be turned.
     pub async fn start(
         file: Option<PathBuf>,
         checked: Checked,
         sockets: Sockets,
         metrics: Arc<Metrics>,
+        mut taking: Taking,
     ) -> Result<Self, Error> {
         let observatory = Arc::new(Observatory::new(Arc::clone(&metrics)));
         observatory.log_to(open_log(&checked)?);
@@ -135,6 +139,7 @@ impl Service {
         server.set_trust(checked.trust.clone());
         server.set_most(checked.config.limits.total);
         server.begin(specs_of(&checked), policy).await?;
+        taking.apply(&specs_of(&checked))?;
         ready.store(true, Ordering::Relaxed);
         Ok(Self {
             file,
@@ -146,6 +151,7 @@ impl Service {
             ready,
             stack,
             limiter,
+            taking,
             _follows: follows,
             _keeps: keeps,
         })
@@ -220,6 +226,14 @@ impl Service {
             self.limit(&self.in_force);
             return Err(error.to_string());
         }
+        // Nothing is turned to a listener before it is there.
+        if let Err(error) = self.taking.apply(&specs_of(&new)) {
+            let policy = Arc::new(policy_of(&self.in_force, self.limit(&self.in_force)));
+            if let Err(error) = self.server.apply(specs_of(&self.in_force), policy).await {
+                error!("the listeners before are not put back, restart: {error}");
+            }
+            return Err(error.to_string());
+        }
         // From here on nothing can fail.
         self.server.set_trust(new.trust.clone());
         self.server.set_most(new.config.limits.total);
@@ -266,9 +280,10 @@ impl Service {
         })
     }
 
-    /// Ends: connections that are open are reset.
+    /// Ends: connections that are open are reset. New ones of clients whose connections were taken go their own way from here on.
     pub async fn stop(self) {
         self.ready.store(false, Ordering::Relaxed);
+        drop(self.taking);
         self.server.stop().await;
         self.limiter.close(self.stack.as_ref());
     }
@@ -306,7 +321,9 @@ fn warn_of_later(old: &Checked, new: &Checked) {
     }
 }
 
-fn specs_of(checked: &Checked) -> Vec<ListenerSpec> {
+/// What the listeners of a configuration are.
+#[must_use]
+pub fn specs_of(checked: &Checked) -> Vec<ListenerSpec> {
     let listeners = checked.config.listeners.iter();
     listeners.map(|listen| listen.spec.clone()).collect()
 }

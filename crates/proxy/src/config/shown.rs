@@ -10,6 +10,7 @@ use super::check::Checked;
 use super::{Config, Listen};
 use crate::limits::{Admission, PathLimit, Priority, QuotaSpec};
 use crate::serve::{ForwardedHeader, OpeningKind, ProxyVersion};
+use crate::taking::Taken;
 use crate::target::rules::Rule;
 use crate::target::tls::Roots;
 use crate::units::{exact_bytes, span};
@@ -72,6 +73,7 @@ fn listener_json(listen: &Listen) -> Value {
         "outside": outside,
         "users": listen.users,
         "key": spec.key,
+        "take": spec.take,
         "tls": spec.tls.as_ref().map(|tls| Tls { cert: &tls.cert, key: &tls.key }),
         "proxy_protocol": { "in": spec.proxy_in, "from": spec.proxy_from, "out": spec.proxy_out.map(version) },
         "forwarded": forwarded(spec.forwarded),
@@ -178,7 +180,8 @@ fn listener_text(text: &mut String, listen: &Listen) {
                 (None, Some(key)) => format!("key of {}", key.display()),
                 (None, None) if spec.opening == OpeningKind::Convert => "no key".to_owned(),
                 (None, None) if spec.opening == OpeningKind::Transparent => {
-                    "whoever the firewall turns to it".to_owned()
+                    let by_others = || "whoever the firewall turns to it".to_owned();
+                    spec.take.as_ref().map_or_else(by_others, Taken::to_string)
                 }
                 (None, None) => "no passwords".to_owned(),
             });

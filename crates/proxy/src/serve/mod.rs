@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::endpoint::{Endpoint, Proto};
+use crate::taking::Taken;
 use crate::target::rules::Network;
 
 pub use observer::{Ended, Failure, How, Observer, PathBytes, Refusal};
@@ -139,6 +140,8 @@ pub struct ListenerSpec {
     pub tls: Option<TlsFiles>,
     /// A file with the key that clients have to show (the Convert Protocol only).
     pub key: Option<PathBuf>,
+    /// Connections that the host's firewall is to turn to it (transparent only).
+    pub take: Option<Taken>,
     /// Every connection must begin with a PROXY protocol header, of either version.
     pub proxy_in: bool,
     /// Whose PROXY protocol headers are believed; others are refused. Without any, everybody's.
@@ -168,6 +171,7 @@ impl ListenerSpec {
             outside,
             tls: None,
             key: None,
+            take: None,
             proxy_in: false,
             proxy_from: Vec::new(),
             proxy_out: None,

@@ -53,6 +53,12 @@ impl Network {
         self.0.contains(&addr.to_canonical())
     }
 
+    /// Its first address, and the length of its prefix.
+    #[must_use]
+    pub fn parts(&self) -> (IpAddr, u8) {
+        (self.0.network(), self.0.prefix_len())
+    }
+
     /// Whether an address leads into it, as one of a NAT64 does into the network that is behind the translator.
     fn leads_into(&self, addr: IpAddr) -> bool {
         self.contains(addr) || self.contains(unwrapped(addr))

@@ -258,6 +258,72 @@ fn keys_of_another_opening_are_refused() {
 }
 
 #[test]
+fn what_a_transparent_listener_takes_is_read() {
+    let listen = "[[listen]]\nopening = \"transparent\"\non = \"[::]:1235\"\n";
+    let all = config(&format!(
+        "{listen}take = {{ interface = [\"lan0\", \"lan1\"], from = \"192.168.1.0/24\", port = [80, \"8000-8999\"], mode = \"tproxy\" }}\n"
+    ));
+    let taken = all.listeners[0].spec.take.as_ref().expect("it takes");
+    assert_eq!(
+        taken.to_string(),
+        "takes what comes by lan0, lan1 from 192.168.1.0/24 to port 80, 8000-8999 (tproxy)"
+    );
+    let all = config(&format!("{listen}take = {{ interface = \"lan0\" }}\n"));
+    let taken = all.listeners[0].spec.take.as_ref().expect("it takes");
+    assert_eq!(taken.to_string(), "takes what comes by lan0 (redirect)");
+    let networks: Vec<String> = (0..26).map(|n| format!("\"10.{n}.0.0/16\"")).collect();
+    let many = format!(
+        "interface = \"lan0\", port = [1,2,3,4,5,6,7,8,9,10], from = [{}]",
+        networks.join(",")
+    );
+    for (take, part) in [
+        ("", "4:8 `take` has no `interface`"),
+        ("interface = \"lo\"", "4:22 `interface`: what programs"),
+        ("interface = \"a/b\"", "is no name of an interface"),
+        ("interface = []", "is an empty list"),
+        (
+            "interface = \"lan0\", mode = \"drop\"",
+            "4:37 `mode`: 'drop' is neither",
+        ),
+        ("interface = \"lan0\", from = \"lan\"", "is no network"),
+        ("interface = \"lan0\", port = 0", "wants a number from 1"),
+        ("interface = \"lan0\", prot = 80", "is `port` meant?"),
+        (many.as_str(), "4:8 `take` makes 260 rules"),
+    ] {
+        let told = faults(&format!("{listen}take = {{ {take} }}\n"));
+        assert_eq!(told.len(), 1, "{take}: {told:?}");
+        assert!(told[0].contains(part), "{take}: {told:?}");
+    }
+    let take = "take = { interface = \"lan0\" }";
+    for (on, opening, part) in [
+        (
+            "127.0.0.1:1235",
+            "transparent",
+            "wants a listener on every address",
+        ),
+        (
+            "0.0.0.0:0",
+            "transparent",
+            "wants a listener on every address",
+        ),
+        (
+            "[::]:1235",
+            "http",
+            "`take` is for opening = \"transparent\"",
+        ),
+    ] {
+        let told = faults(&format!(
+            "[[listen]]\non = \"{on}\"\nopening = \"{opening}\"\n{take}\n"
+        ));
+        assert_eq!(told.len(), 1, "{on}: {told:?}");
+        assert!(
+            told[0].starts_with("4:8 ") && told[0].contains(part),
+            "{on}: {told:?}"
+        );
+    }
+}
+
+#[test]
 fn two_listeners_cannot_be_at_one_place() {
     let listen = "[[listen]]\nopening = \"http\"\non = \"127.0.0.1:3128\"\n";
     let told = faults(&format!("{listen}{listen}"));
