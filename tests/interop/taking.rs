@@ -3,11 +3,12 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use manypath_lab::netns::NetNs;
-use manypath_tests::net::{Net, shell};
+use manypath_lab::netns::{NetNs, Process};
+use manypath_tests::net::{Net, shell, tool};
 use manypath_tests::peer::{self, Speaks};
 use manypath_tests::program::{Program, binary, manypath};
 use manypath_tests::until::{PATIENCE, wait_for};
@@ -364,4 +365,60 @@ fn who_dials_a_listener_that_takes_is_turned_away_by_every_address() {
         )),
         "{said}"
     );
+}
+
+/// nginx on both families, which logs who has asked.
+fn nginx(routed: &Routed, folder: &Path) -> Option<Process> {
+    let here = folder.display();
+    let config = format!(
+        "daemon off; master_process off; pid {here}/pid; error_log {here}/error; events {{}}\n\
+         http {{ log_format who '$remote_addr'; access_log {here}/access who; client_body_temp_path {here}/a;\n\
+         proxy_temp_path {here}/b; fastcgi_temp_path {here}/c; uwsgi_temp_path {here}/d; scgi_temp_path {here}/e;\n\
+         server {{ listen 80; listen [::]:80; return 200 \"hello\\n\"; }} }}\n"
+    );
+    std::fs::write(folder.join("nginx.conf"), config).expect("written");
+    let mut command = tool("nginx");
+    command.args(["-e", "/dev/null", "-c"]);
+    command
+        .arg(folder.join("nginx.conf"))
+        .stderr(std::process::Stdio::null());
+    match routed.server.spawn(command) {
+        Ok(process) => {
+            wait_for("nginx", || routed.server.listens(80).then_some(()));
+            Some(process)
+        }
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn nginx_behind_tproxy_sees_the_clients_address() {
+    let Some(routed) = Routed::new() else { return };
+    routed.server_knows_the_way();
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(_nginx) = nginx(&routed, folder.path()) else {
+        return;
+    };
+    let log = || std::fs::read_to_string(folder.path().join("access")).unwrap_or_default();
+    let mut asked = Vec::new();
+    let mut ask = |keep: &str, sees: [&str; 2]| {
+        let take = "take = { interface = \"v1\", port = 80, mode = \"tproxy\" }";
+        let proxy = Proxy::start(&routed.net.ours, &format!("{take}\n{keep}"));
+        for (url, sees) in ["http://10.88.0.1/", "http://[fd88::1]/"].iter().zip(sees) {
+            let answer = shell(&routed.net.kernel, &format!("curl -sgm 20 {url}"));
+            assert_eq!(answer, "hello\n", "{keep} {url}");
+            asked.push(sees.to_owned());
+            wait_for("the access log", || {
+                (log().lines().collect::<Vec<_>>() == asked).then_some(())
+            });
+        }
+        // Both went through it.
+        let said = proxy.program.interrupt();
+        assert!(said.contains("manypath: 2 connections, 0 open"), "{said}");
+    };
+    ask("", OURS);
+    ask("keep_client = true", CLIENT);
 }

@@ -1,7 +1,7 @@
 //! Sockets of the host's kernel: TCP and Multipath TCP.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use manypath_tcp::machine::Keepalive;
@@ -110,13 +110,25 @@ pub(crate) fn listen(
     TcpListener::from_std(socket.into())
 }
 
-/// Connects to an address.
+/// Connects to an address, from an address that need not be one of this host where `from` names one.
 pub(crate) async fn connect(
     addr: SocketAddr,
     multipath: bool,
     congestion: Option<&str>,
+    from: Option<IpAddr>,
 ) -> io::Result<TcpStream> {
     let socket = socket(addr, multipath, congestion)?;
+    if let Some(from) = from {
+        let transparent = match from.is_ipv4() {
+            true => socket.set_ip_transparent_v4(true),
+            false => socket.set_ip_transparent_v6(true),
+        };
+        let bound = transparent.and_then(|()| socket.bind(&SocketAddr::new(from, 0).into()));
+        bound.map_err(|e| {
+            let text = format!("cannot connect from the client's address {from}: {e}");
+            io::Error::new(e.kind(), text)
+        })?;
+    }
     TcpSocket::from_std_stream(socket.into())
         .connect(addr)
         .await

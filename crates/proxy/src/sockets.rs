@@ -204,7 +204,7 @@ impl Sockets {
         let what = || format!("connect to {endpoint}");
         let attempt = async {
             let addrs = self.resolve(endpoint).await?;
-            let opened = self.open(endpoint.proto, &addrs, early).await;
+            let opened = self.open(endpoint.proto, &addrs, early, None).await;
             opened.map_err(|error| Error::new(what(), error))
         };
         match tokio::time::timeout(self.connect_timeout, attempt).await {
@@ -251,16 +251,18 @@ impl Sockets {
         self.reach.names.use_servers(servers.to_vec());
     }
 
-    /// Connects to the first of some addresses that answers, and writes the stream's first bytes.
+    /// Connects to the first of some addresses that answers, and writes the stream's first bytes. The host's TCP can connect `from` an
+    /// address that is none of this host.
     pub(crate) async fn open(
         &self,
         proto: Proto,
         addrs: &[SocketAddr],
         early: &[u8],
+        from: Option<IpAddr>,
     ) -> io::Result<Stream> {
         let congestion = self.host_congestion.as_deref();
         let host = |multipath| {
-            let connect = move |addr| host::connect(addr, multipath, congestion);
+            let connect = move |addr| host::connect(addr, multipath, congestion, from);
             self.reach.connect(addrs, connect)
         };
         let (mut stream, written) = match proto {

@@ -8,7 +8,7 @@ use toml::de::DeTable;
 use super::fault::{Fault, place};
 use super::outward::{resolver_of, roots_of};
 use super::table::{At, Notes, Table};
-use super::taken::{not_taken_to, taken_of};
+use super::taken::{not_kept, not_taken_to, taken_of};
 use super::{Config, Limits, Listen, Log, MetricsAt, default_quota_file, limited};
 use crate::endpoint::{Endpoint, Proto};
 use crate::serve::{ForwardedHeader, ListenerSpec, OpeningKind, ProxyVersion, TlsFiles};
@@ -154,6 +154,7 @@ fn listener_of(table: Table<'_>) -> Option<Listen> {
     let tls = table.table("tls").map(tls_of);
     let take_at = table.place_of("take");
     let take = table.table("take").map(taken_of);
+    let keep_client = table.switch("keep_client").unwrap_or_default();
     let proxy = table.table("proxy_protocol");
     let (proxy_in, proxy_from, proxy_out) = proxy.map(proxy_protocol_of).unwrap_or_default();
     let forwarded = table.read(
@@ -195,6 +196,11 @@ fn listener_of(table: Table<'_>) -> Option<Listen> {
         is_known && kind != Some(Kind::Transparent),
         "is for opening = \"transparent\"",
     );
+    fits(
+        "keep_client",
+        is_known && kind != Some(Kind::Transparent),
+        "is for opening = \"transparent\"",
+    );
     fits("tls", is_known && !is_http, "is for opening = \"http\"");
     fits(
         "forwarded",
@@ -221,6 +227,14 @@ fn listener_of(table: Table<'_>) -> Option<Listen> {
     {
         table.wrong(at, why);
     }
+    let outside_kind = outside
+        .as_ref()
+        .map_or(Proto::Mptcp, |outside| outside.value);
+    if let Some(at) = table.place_of("keep_client").filter(|_| keep_client)
+        && let Some(why) = not_kept(outside_kind, take.as_ref().and_then(Option::as_ref))
+    {
+        table.wrong(at, why);
+    }
     if let Some(to) = to.as_ref().filter(|to| to.value.at.port() == 0) {
         table.wrong(to.at, "`to`: nobody can be reached at port 0");
     }
@@ -237,10 +251,10 @@ fn listener_of(table: Table<'_>) -> Option<Listen> {
         || format!("{} {}", opening.name(), on.at),
         |name| name.value,
     );
-    let outside = outside.map_or(Proto::Mptcp, |outside| outside.value);
-    let mut spec = ListenerSpec::new(name, on, opening, outside);
+    let mut spec = ListenerSpec::new(name, on, opening, outside_kind);
     spec.tls = tls.flatten();
     spec.take = take.flatten();
+    spec.keep_client = keep_client;
     spec.key = key.map(|key| key.value);
     (spec.proxy_in, spec.proxy_out) = (proxy_in, proxy_out);
     spec.proxy_from = proxy_from;

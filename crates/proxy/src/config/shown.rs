@@ -74,6 +74,7 @@ fn listener_json(listen: &Listen) -> Value {
         "users": listen.users,
         "key": spec.key,
         "take": spec.take,
+        "keep_client": spec.keep_client,
         "tls": spec.tls.as_ref().map(|tls| Tls { cert: &tls.cert, key: &tls.key }),
         "proxy_protocol": { "in": spec.proxy_in, "from": spec.proxy_from, "out": spec.proxy_out.map(version) },
         "forwarded": forwarded(spec.forwarded),
@@ -186,6 +187,9 @@ fn listener_text(text: &mut String, listen: &Listen) {
                 (None, None) => "no passwords".to_owned(),
             });
         }
+    }
+    if spec.keep_client {
+        parts.push("from the client's own address".to_owned());
     }
     if let Some(tls) = &spec.tls {
         parts.push(format!("TLS by {}", tls.cert.display()));

@@ -6,7 +6,7 @@ use manypath_host::Turn;
 
 use super::limited::read_interface;
 use super::table::Table;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Proto};
 use crate::taking::{MOST_RULES, Taken};
 use crate::target::rules::Network;
 
@@ -69,4 +69,17 @@ pub(super) fn not_taken_to(on: &Endpoint) -> Option<String> {
         "`take` wants a listener on every address, and a port: write on = \"[::]:1235\", or \"0.0.0.0:1235\" for IPv4 alone; who dials it directly is turned away"
             .to_owned()
     })
+}
+
+/// Why connections to targets cannot come from the client's address.
+pub(super) fn not_kept(outside: Proto, take: Option<&Taken>) -> Option<&'static str> {
+    if outside != Proto::Tcp {
+        return Some(
+            "`keep_client` wants outside = \"tcp\": connections over several paths come from the addresses of this host",
+        );
+    }
+    let redirects = take.is_some_and(|taken| taken.turn == Turn::Redirect);
+    redirects.then_some(
+        "`keep_client` wants mode = \"tproxy\" in `take`: its rules alone lead the server's answers back to this process",
+    )
 }

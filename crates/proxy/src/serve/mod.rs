@@ -142,6 +142,8 @@ pub struct ListenerSpec {
     pub key: Option<PathBuf>,
     /// Connections that the host's firewall is to turn to it (transparent only).
     pub take: Option<Taken>,
+    /// Connections to targets come from the client's own address (transparent only, over the host's TCP).
+    pub keep_client: bool,
     /// Every connection must begin with a PROXY protocol header, of either version.
     pub proxy_in: bool,
     /// Whose PROXY protocol headers are believed; others are refused. Without any, everybody's.
@@ -172,6 +174,7 @@ impl ListenerSpec {
             tls: None,
             key: None,
             take: None,
+            keep_client: false,
             proxy_in: false,
             proxy_from: Vec::new(),
             proxy_out: None,

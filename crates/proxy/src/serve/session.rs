@@ -135,7 +135,10 @@ impl Session {
     /// Connects to a request's target, and writes the first bytes, if the request's class has a place.
     pub(crate) async fn reach(&self, request: &Request, first: &[u8]) -> Result<Stream, Unreached> {
         self.admit_if_permitted(request)?;
-        reach(&self.row.shared, request, self.spec().outside, first).await
+        let spec = self.spec();
+        let (client, _) = self.socket;
+        let from = spec.keep_client.then(|| client.ip().to_canonical());
+        reach(&self.row.shared, request, (spec.outside, from), first).await
     }
 
     /// As [`Session::reach`] does, and shakes hands for TLS where `tls` says so.

@@ -56,18 +56,19 @@ impl Unreached {
     }
 }
 
-/// Connects to a request's target, and writes the first bytes.
+/// Connects to a request's target, and writes the first bytes; by the host's TCP `from` an address that need not be one of this host,
+/// where one is named.
 pub(crate) async fn reach(
     shared: &Shared,
     request: &Request,
-    outside: Proto,
+    (outside, from): (Proto, Option<IpAddr>),
     early: &[u8],
 ) -> Result<Stream, Unreached> {
     let Some(_place) = shared.opens(&request.client).await else {
         return Err(Unreached::too_many());
     };
     let addrs = addresses(shared, request, outside).await?;
-    let stream = connect(shared, outside, &addrs, early).await;
+    let stream = connect(shared, outside, &addrs, early, from).await;
     stream.map_err(Unreached::connecting)
 }
 
@@ -82,7 +83,7 @@ pub(crate) async fn reach_by(
         return Err(Unreached::too_many());
     };
     let addrs = addresses(shared, request, outside).await?;
-    let stream = connect(shared, outside, &addrs, &[]).await;
+    let stream = connect(shared, outside, &addrs, &[], None).await;
     let stream = stream.map_err(Unreached::connecting)?;
     // A stream that is broken already says so at the first read.
     let _ = stream.set_nodelay(true);
@@ -108,6 +109,7 @@ async fn connect(
     outside: Proto,
     addrs: &[SocketAddr],
     early: &[u8],
+    from: Option<IpAddr>,
 ) -> io::Result<Stream> {
     let deadline = Instant::now() + shared.sockets.connect_timeout;
     let mut error = None;
@@ -122,7 +124,7 @@ async fn connect(
         // What is left of the time is for all that are left.
         let left = deadline.saturating_duration_since(Instant::now());
         let until = Instant::now() + left / u32::try_from(batches - n).unwrap_or(u32::MAX);
-        match timeout_at(until, open(shared, outside, batch, early, until)).await {
+        match timeout_at(until, open(shared, (outside, from), batch, early, until)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(failed)) => error = Some(most_telling(error, failed)),
             Err(_) => {
@@ -139,13 +141,13 @@ async fn connect(
 /// Connects to one of some addresses. Without a descriptor it waits for one, as long as it would for an answer.
 async fn open(
     shared: &Shared,
-    outside: Proto,
+    (outside, from): (Proto, Option<IpAddr>),
     addrs: &[SocketAddr],
     early: &[u8],
     until: Instant,
 ) -> io::Result<Stream> {
     loop {
-        match shared.sockets.open(outside, addrs, early).await {
+        match shared.sockets.open(outside, addrs, early, from).await {
             Err(error) if failure::is_out_of_files(&error) && Instant::now() + PAUSE < until => {
                 if let Some(more) = NO_FILES.due(std::time::Instant::now()) {
                     warn!(%error, "cannot connect yet{}", Others(more));
@@ -331,10 +333,10 @@ mod tests {
         let port = listener.local_addr().expect("bound").port();
         let addrs: Vec<SocketAddr> = (1..=50).map(|n| ([127, 0, 0, n], port).into()).collect();
         let shared = Shared::new(Sockets::default(), Arc::new(()), Arc::default());
-        let stream = connect(&shared, Proto::Tcp, &addrs, b"").await;
+        let stream = connect(&shared, Proto::Tcp, &addrs, b"", None).await;
         let reached = stream.expect("one lives").peer_addr().expect("connected");
         assert_eq!(reached, addrs[46]);
-        let none = connect(&shared, Proto::Tcp, &addrs[..46], b"").await;
+        let none = connect(&shared, Proto::Tcp, &addrs[..46], b"", None).await;
         let error = none.expect_err("none lives");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     }

@@ -324,6 +324,44 @@ fn what_a_transparent_listener_takes_is_read() {
 }
 
 #[test]
+fn the_clients_address_is_kept_where_answers_to_it_come_back_here() {
+    let listen = "[[listen]]\non = \"[::]:1235\"\nkeep_client = true\n";
+    let tproxy = "take = { interface = \"lan0\", mode = \"tproxy\" }";
+    for (lines, part) in [
+        ("opening = \"transparent\"\noutside = \"tcp\"", None),
+        (
+            &*format!("opening = \"transparent\"\noutside = \"tcp\"\n{tproxy}"),
+            None,
+        ),
+        ("opening = \"transparent\"", Some("wants outside = \"tcp\"")),
+        (
+            "opening = \"transparent\"\noutside = \"kernel-mptcp\"",
+            Some("wants outside"),
+        ),
+        (
+            "opening = \"transparent\"\noutside = \"tcp\"\ntake = { interface = \"lan0\" }",
+            Some("wants mode = \"tproxy\""),
+        ),
+        (
+            "opening = \"http\"\noutside = \"tcp\"",
+            Some("is for opening = \"transparent\""),
+        ),
+    ] {
+        let text = format!("{listen}{lines}\n");
+        let Some(part) = part else {
+            assert!(config(&text).listeners[0].spec.keep_client);
+            continue;
+        };
+        let told = faults(&text);
+        assert_eq!(told.len(), 1, "{lines}: {told:?}");
+        assert!(
+            told[0].starts_with("3:15 ") && told[0].contains(part),
+            "{told:?}"
+        );
+    }
+}
+
+#[test]
 fn two_listeners_cannot_be_at_one_place() {
     let listen = "[[listen]]\nopening = \"http\"\non = \"127.0.0.1:3128\"\n";
     let told = faults(&format!("{listen}{listen}"));
