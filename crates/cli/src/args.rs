@@ -19,7 +19,7 @@ use crate::demo_args::DemoArgs;
 use crate::exit::{Ends, all_codes, codes};
 use crate::figure_args::{FigureArgs, ListArgs};
 use crate::limit_args::LimitArgs;
-use crate::proxy_args::{CheckArgs, PasswordArgs, ProxyArgs, ReloadArgs};
+use crate::proxy_args::{CheckArgs, PasswordArgs, ProxyArgs, ReloadArgs, UndoArgs};
 use crate::units::{Patience, parse_bytes, parse_duration, parse_period, parse_period_or_off};
 use crate::words::{self, words};
 
@@ -63,8 +63,7 @@ pub(crate) enum Command {
     /// Make the line of a users file for a user and its password
     Password(PasswordArgs),
     /// Put back what processes that were killed have left changed on this host
-    #[command(after_help = UNDO_EXAMPLES, after_long_help = format!("{UNDO_EXAMPLES}\n\n{}", codes(Ends::Control, "no note of what was changed can be read or kept")))]
-    Undo,
+    Undo(UndoArgs),
     /// Measure bulk data, requests and responses, and many connections
     Perf(PerfArgs),
     /// Show connections and subflows of running processes
@@ -87,7 +86,7 @@ impl Command {
             Self::Forward(_)
             | Self::Proxy(_)
             | Self::Reload(_)
-            | Self::Undo
+            | Self::Undo(_)
             | Self::Perf(_)
             | Self::Status(_)
             | Self::Ctl(_) => true,
@@ -104,14 +103,6 @@ impl Command {
         matches!(self, Self::Proxy(_))
     }
 }
-
-const UNDO_EXAMPLES: &str = "\
-Firewall rules, policy rules, routes, kernel settings and ports of processes that are gone are put back; what a running process has changed
-stays. Every start of a process that changes the host does the same first.
-
-Examples:
-  manypath undo
-      Shows what it put back, a line each; nothing where nothing was left.";
 
 const FORWARD_EXAMPLES: &str = "\
 PROTO is one of

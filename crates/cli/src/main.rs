@@ -50,7 +50,7 @@ fn dispatch(command: Command, quiet: bool) -> Result<(), Failure> {
         Command::Check(args) => commands::proxy::run_check(&args),
         Command::Reload(args) => commands::proxy::run_reload(&args),
         Command::Password(args) => commands::password::run(&args),
-        Command::Undo => commands::undo::run(),
+        Command::Undo(_) => commands::undo::run(),
         Command::Perf(args) => commands::perf::run(args),
         Command::Status(args) => commands::status::run(&args),
         Command::Ctl(args) => commands::ctl::run(args),

@@ -108,3 +108,15 @@ pub(crate) struct PasswordArgs {
     #[arg(value_name = "USER")]
     pub(crate) name: String,
 }
+
+pub(crate) const UNDO_EXAMPLES: &str = "\
+Firewall rules, policy rules, routes, kernel settings and ports of processes that are gone are put back; what a running process has changed
+stays. Every start of a process that changes the host does the same first.
+
+Examples:
+  manypath undo
+      Shows what it put back, a line each; nothing where nothing was left.";
+
+#[derive(Debug, Args)]
+#[command(after_help = UNDO_EXAMPLES, after_long_help = format!("{UNDO_EXAMPLES}\n\n{}", codes(Ends::Control, "no note of what was changed can be read or kept")))]
+pub(crate) struct UndoArgs {}

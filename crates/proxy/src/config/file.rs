@@ -163,50 +163,9 @@ fn listener_of(table: Table<'_>) -> Option<Listen> {
         read_forwarded,
     );
     let at = table.at;
-    let fits = |key: &'static str, wrong: bool, why: &str| {
-        if let Some(at) = table.place_of(key).filter(|_| wrong) {
-            table.wrong(at, format!("`{key}` {why}"));
-        }
-    };
     let kind = opening.as_ref().map(|opening| opening.value);
-    let (is_fixed, is_http) = (kind == Some(Kind::Fixed), kind == Some(Kind::Http));
-    let is_known = kind.is_some();
-    fits(
-        "to",
-        is_known && !is_fixed,
-        "is for opening = \"fixed\": elsewhere the client names its target",
-    );
-    fits(
-        "outside",
-        is_fixed,
-        "is for openings whose client names its target: `to` says it here, as \"mptcp:HOST:PORT\"",
-    );
-    fits(
-        "users",
-        is_fixed || matches!(kind, Some(Kind::Convert | Kind::Transparent)),
-        "is for openings that can ask for a password: http and socks5",
-    );
-    fits(
-        "key",
-        is_known && kind != Some(Kind::Convert),
-        "is for opening = \"convert\"",
-    );
-    fits(
-        "take",
-        is_known && kind != Some(Kind::Transparent),
-        "is for opening = \"transparent\"",
-    );
-    fits(
-        "keep_client",
-        is_known && kind != Some(Kind::Transparent),
-        "is for opening = \"transparent\"",
-    );
-    fits("tls", is_known && !is_http, "is for opening = \"http\"");
-    fits(
-        "forwarded",
-        is_known && !is_http,
-        "is for opening = \"http\"",
-    );
+    let is_fixed = kind == Some(Kind::Fixed);
+    keys_fit(&table, kind);
     if is_fixed && to.is_none() && table.place_of("to").is_none() {
         table.wrong(
             at,
@@ -265,6 +224,53 @@ fn listener_of(table: Table<'_>) -> Option<Listen> {
         spec,
         users: users.map(|users| users.value),
     })
+}
+
+/// Notes the keys of a listener that are for other openings than its own.
+fn keys_fit(table: &Table<'_>, kind: Option<Kind>) {
+    let fits = |key: &'static str, wrong: bool, why: &str| {
+        if let Some(at) = table.place_of(key).filter(|_| wrong) {
+            table.wrong(at, format!("`{key}` {why}"));
+        }
+    };
+    let (is_fixed, is_http) = (kind == Some(Kind::Fixed), kind == Some(Kind::Http));
+    let is_known = kind.is_some();
+    fits(
+        "to",
+        is_known && !is_fixed,
+        "is for opening = \"fixed\": elsewhere the client names its target",
+    );
+    fits(
+        "outside",
+        is_fixed,
+        "is for openings whose client names its target: `to` says it here, as \"mptcp:HOST:PORT\"",
+    );
+    fits(
+        "users",
+        is_fixed || matches!(kind, Some(Kind::Convert | Kind::Transparent)),
+        "is for openings that can ask for a password: http and socks5",
+    );
+    fits(
+        "key",
+        is_known && kind != Some(Kind::Convert),
+        "is for opening = \"convert\"",
+    );
+    fits(
+        "take",
+        is_known && kind != Some(Kind::Transparent),
+        "is for opening = \"transparent\"",
+    );
+    fits(
+        "keep_client",
+        is_known && kind != Some(Kind::Transparent),
+        "is for opening = \"transparent\"",
+    );
+    fits("tls", is_known && !is_http, "is for opening = \"http\"");
+    fits(
+        "forwarded",
+        is_known && !is_http,
+        "is for opening = \"http\"",
+    );
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
