@@ -13,6 +13,7 @@ use manypath_stack::sched::Scheduler;
 use manypath_stack::{Mechanisms, PathManager};
 use manypath_tcp::cc::Algorithm;
 
+use crate::commands::completions::CompletionsArgs;
 use crate::commands::delay::DelayArgs;
 use crate::ctl_args::CtlArgs;
 use crate::demo_args::DemoArgs;
@@ -668,12 +669,6 @@ fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
     } else {
         Err(format!("'{text}' has no seed in it"))
     }
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct CompletionsArgs {
-    /// Which shell
-    pub(crate) shell: clap_complete::Shell,
 }
 
 /// How our stack is set up. Without any `mptcp` endpoint none of it matters.

@@ -2,10 +2,16 @@
 
 use std::io::Write;
 
-use clap::CommandFactory;
+use clap::{Args, CommandFactory};
 
-use crate::args::{Cli, CompletionsArgs};
+use crate::args::Cli;
 use crate::exit::Failure;
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// Which shell
+    pub(crate) shell: clap_complete::Shell,
+}
 
 /// Prints the script.
 pub(crate) fn run(args: CompletionsArgs) -> Result<(), Failure> {
