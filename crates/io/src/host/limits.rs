@@ -1,7 +1,8 @@
 //! Limits of paths, classes and connections of a running stack.
 
 use manypath_stack::ids::ConnId;
-use manypath_stack::{CLASSES, ClassId, LimitState, Limited, RateLimit, StackError};
+use manypath_stack::sched::Preference;
+use manypath_stack::{CLASSES, ClassId, IfaceId, LimitState, Limited, RateLimit, StackError};
 
 use super::Host;
 
@@ -13,6 +14,11 @@ impl Host {
     pub fn limit(&self, what: Limited, limit: Option<RateLimit>) -> Result<(), StackError> {
         self.shared()
             .act(|stack, now| stack.limit(now, what, limit))
+    }
+
+    /// What an operator wants of the paths of interfaces: which come first, and how new data is divided among them.
+    pub fn prefer(&self, wanted: Vec<(IfaceId, Preference)>) {
+        self.shared().act(|stack, now| stack.prefer(now, wanted));
     }
 
     /// Every limit that is set, and what it does.

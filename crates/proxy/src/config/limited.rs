@@ -1,6 +1,7 @@
 //! `[path.NAME]` and `[[class]]`: what may be sent, by path and by class of connections.
 
 use std::net::IpAddr;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 use manypath_io::path::rate;
@@ -19,6 +20,9 @@ const BURSTS: std::ops::RangeInclusive<u64> = 1..=1 << 30;
 
 /// Connections of a class.
 const CONNECTIONS: std::ops::RangeInclusive<u64> = 1..=10_000_000;
+
+/// Weights of paths.
+const WEIGHTS: std::ops::RangeInclusive<u64> = 1..=1000;
 
 const RATE: &str = "a rate as \"5mbit\"";
 
@@ -92,7 +96,13 @@ fn path_of(name: String, table: Table<'_>) -> Option<PathLimit> {
         table.read("interface", "the name of an interface", read_interface),
     );
     let gateway = table.read("gateway", "the address of a router", read_gateway);
-    let priority = table.read("priority", "always, backup or never", read_priority);
+    let priority = table.read(
+        "priority",
+        "always, secondary, backup or never",
+        read_priority,
+    );
+    let weight = table.number("weight", WEIGHTS);
+    let overflow = table.read("overflow", RATE, read_rate);
     let rates = table.place_of("rate").and_then(|_| rates_of(&table));
     if let Some(at) = rates.as_ref().and_then(|rates| rates.down_at) {
         table.wrong(
@@ -113,6 +123,8 @@ fn path_of(name: String, table: Table<'_>) -> Option<PathLimit> {
         interface: interface?.value,
         gateway: gateway.map(|gateway| gateway.value),
         priority: priority.map(|priority| priority.value).unwrap_or_default(),
+        weight: weight.and_then(|weight| NonZeroU16::new(u16::try_from(weight).ok()?)),
+        overflow: overflow.map(|overflow| overflow.value),
         rate: rates.and_then(rate_of),
         schedule: schedule
             .into_iter()
@@ -220,9 +232,12 @@ fn read_gateway(text: &str) -> Result<IpAddr, String> {
 fn read_priority(text: &str) -> Result<Priority, String> {
     match text {
         "always" => Ok(Priority::Always),
+        "secondary" => Ok(Priority::Secondary),
         "backup" => Ok(Priority::Backup),
         "never" => Ok(Priority::Never),
-        _ => Err(format!("'{text}' is none of always, backup, never")),
+        _ => Err(format!(
+            "'{text}' is none of always, secondary, backup, never"
+        )),
     }
 }
 
@@ -330,6 +345,8 @@ fn class_of(number: usize, table: Table<'_>) -> Option<ClassSpec> {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU16;
+
     use super::super::read_text;
     use crate::limits::{PathLimit, Priority};
 
@@ -471,7 +488,7 @@ mod tests {
             (
                 format!("{listen}[path.a]\ninterface = \"eth0\"\npriority = \"secnd\"\n"),
                 "6:12",
-                "none of always, backup, never",
+                "none of always, secondary, backup, never",
             ),
             (
                 format!("{listen}[path.a]\ninterface = \"eth0\"\ngateway = \"router\"\n"),
@@ -488,6 +505,39 @@ mod tests {
                 told[0].starts_with(place) && told[0].contains(what),
                 "{told:?}"
             );
+        }
+    }
+
+    #[test]
+    fn weights_and_overflows_are_read_and_wrong_ones_told_with_their_place() {
+        let text = "[[listen]]\non = \"127.0.0.1:3128\"\nopening = \"http\"\n\
+             [path.lte]\ninterface = \"wwan0\"\npriority = \"secondary\"\nweight = 7\noverflow = \"30mbit\"\n";
+        let config = read_text(text).expect("it is right").config;
+        let lte = &config.paths[0];
+        assert_eq!(lte.priority, Priority::Secondary);
+        assert_eq!(lte.weight, NonZeroU16::new(7));
+        assert_eq!(lte.overflow, Some(30_000_000));
+        for (key, wrong) in [
+            // Without zero, none sum to zero.
+            ("weight", "0"),
+            ("weight", "-1"),
+            ("weight", "1001"),
+            ("weight", "1.5"),
+            ("weight", "nan"),
+            ("weight", "18446744073709551616"),
+            ("weight", "\"7\""),
+            ("overflow", "30"),
+            ("overflow", "\"30\""),
+            ("overflow", "\"0mbit\""),
+            ("overflow", "\"-1mbit\""),
+            ("overflow", "\"NaNmbit\""),
+        ] {
+            let told = told(&format!(
+                "[path.a]\ninterface = \"eth0\"\n{key} = {wrong}\n"
+            ));
+            let place = format!("6:{} `{key}`", key.len() + 4);
+            let there = told.first().is_some_and(|fault| fault.starts_with(&place));
+            assert!(there, "{key} = {wrong}: {told:?}");
         }
     }
 

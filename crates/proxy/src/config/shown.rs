@@ -223,6 +223,9 @@ fn path_text(path: &PathLimit) -> String {
     if path.priority != Priority::Always {
         parts.push(path.priority.name().to_owned());
     }
+    parts.extend(path.weight.map(|weight| format!("weight {weight}")));
+    let overflow = path.overflow;
+    parts.extend(overflow.map(|bits| format!("beyond {} of others", rate::text(bits))));
     parts.extend(path.gateway.map(|gateway| format!("by {gateway}")));
     if let Some(limit) = &path.rate {
         let burst = limit.burst.map_or_else(|| "20 ms".to_owned(), exact_bytes);

@@ -354,7 +354,12 @@ impl Limiter {
     /// Interfaces have come or gone: those that came get their limits.
     pub(crate) fn follow(&self, host: &Host) {
         let found = order::ifaces(host);
-        let changes = self.known().paths.follow(&found);
+        let mut known = self.known();
+        let (changes, preferred) = (known.paths.follow(&found), known.paths.prefer(&found));
+        drop(known);
+        if let Some(preferred) = preferred {
+            host.prefer(preferred);
+        }
         for (iface, limit) in changes {
             // There is always an interface.
             let _ = host.limit(Limited::Path(iface), limit);

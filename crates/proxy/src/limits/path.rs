@@ -1,10 +1,13 @@
 //! Paths as a configuration has them: which there are, what each is for, and what may leave by it.
 
 use std::net::IpAddr;
+use std::num::NonZeroU16;
 
 use jiff::Timestamp;
 use manypath_io::path::{PathSpec, Wanted};
+use manypath_stack::sched::Preference;
 use manypath_stack::{IfaceId, RateLimit};
+use manypath_tcp::units::Rate;
 use serde::Serialize;
 
 use super::calendar::Hours;
@@ -18,6 +21,8 @@ pub enum Priority {
     /// As any other.
     #[default]
     Always,
+    /// While those that are used always have no room for what is to be sent.
+    Secondary,
     /// Only when nothing better is left: here, and peers are asked to do the same (MP_PRIO).
     Backup,
     /// Not at all: its subflows end.
@@ -30,6 +35,7 @@ impl Priority {
     pub fn name(self) -> &'static str {
         match self {
             Self::Always => "always",
+            Self::Secondary => "secondary",
             Self::Backup => "backup",
             Self::Never => "never",
         }
@@ -62,6 +68,10 @@ pub struct PathLimit {
     pub gateway: Option<IpAddr>,
     /// When it is used.
     pub priority: Priority,
+    /// Its share of what is sent while several have room.
+    pub weight: Option<NonZeroU16>,
+    /// It is used while those before it carry so many bits a second and have no room.
+    pub overflow: Option<u64>,
     /// What may leave by it.
     pub rate: Option<PathRate>,
     /// Other rates at some hours; the first that holds counts.
@@ -82,7 +92,19 @@ pub struct PathHours {
 impl PathLimit {
     /// Whether it needs a device of its own.
     pub(crate) fn is_limited(&self) -> bool {
-        self.rate.is_some() || !self.schedule.is_empty() || !self.quota.is_empty()
+        self.rate.is_some()
+            || self.preference() != Preference::NONE
+            || !self.schedule.is_empty()
+            || !self.quota.is_empty()
+    }
+
+    /// What the stack's schedulers are told of it.
+    fn preference(&self) -> Preference {
+        Preference {
+            secondary: self.priority == Priority::Secondary,
+            overflow: self.overflow.map(|bits| Rate::from_bytes_per_sec(bits / 8)),
+            weight: self.weight,
+        }
     }
 
     /// The path as it is at a time, with what its quotas say.
@@ -138,6 +160,8 @@ pub fn wanted(named: &[PathSpec], paths: &[PathLimit], routed: bool) -> Wanted {
 pub(super) struct Paths {
     wanted: Vec<PathLimit>,
     told: Vec<(IfaceId, RateLimit)>,
+    /// What the schedulers were told of.
+    preferred: Vec<(IfaceId, Preference)>,
     /// All are to be told again: what was changed by hand holds until a configuration is put in force.
     renewed: bool,
 }
@@ -152,6 +176,24 @@ impl Paths {
     /// The limits have changed by themselves: what was changed by hand holds where they have not.
     pub(super) fn update(&mut self, limits: Vec<PathLimit>) {
         self.wanted = limits;
+    }
+
+    /// What the schedulers have to be told for these interfaces, if it is another than before.
+    pub(super) fn prefer(
+        &mut self,
+        found: &[(IfaceId, String)],
+    ) -> Option<Vec<(IfaceId, Preference)>> {
+        let wanted = |(iface, name): &(IfaceId, String)| {
+            let path = self.wanted.iter().find(|path| path.interface == *name)?;
+            let preference = path.preference();
+            (preference != Preference::NONE).then_some((*iface, preference))
+        };
+        let mut now: Vec<_> = found.iter().filter_map(wanted).collect();
+        // An interface has several addresses.
+        now.dedup();
+        let is_news = now != self.preferred;
+        self.preferred.clone_from(&now);
+        is_news.then_some(now)
     }
 
     /// What has to be told for these interfaces. What was told once may have been changed since, and is not told again.
@@ -186,6 +228,8 @@ mod tests {
             interface: "wwan0".into(),
             gateway: None,
             priority: Priority::Always,
+            weight: None,
+            overflow: None,
             rate: Some(PathRate { up, burst: None }),
             schedule: Vec::new(),
             quota: Vec::new(),
@@ -317,6 +361,32 @@ mod tests {
         assert_eq!(paths.follow(&there[..1]), [(IfaceId(3), None)]);
         let back = [(IfaceId(7), "wwan0".to_owned())];
         assert_eq!(paths.follow(&back), [(IfaceId(7), Some(limit))]);
+    }
+
+    #[test]
+    fn schedulers_are_told_what_has_changed() {
+        let mut paths = Paths::default();
+        let there = [
+            (IfaceId(3), "wwan0".to_owned()),
+            (IfaceId(3), "wwan0".to_owned()),
+        ];
+        paths.set(&[wants(8)]);
+        assert_eq!(paths.prefer(&there), None);
+        let path = PathLimit {
+            priority: Priority::Secondary,
+            weight: NonZeroU16::new(2),
+            overflow: Some(30_000_000),
+            ..wants(8)
+        };
+        paths.set(std::slice::from_ref(&path));
+        let wanted = Preference {
+            secondary: true,
+            weight: NonZeroU16::new(2),
+            overflow: Some(Rate::from_bytes_per_sec(3_750_000)),
+        };
+        assert_eq!(paths.prefer(&there), Some(vec![(IfaceId(3), wanted)]));
+        assert_eq!(paths.prefer(&there), None);
+        assert_eq!(paths.prefer(&[]), Some(Vec::new()));
     }
 
     #[test]

@@ -97,6 +97,8 @@ pub enum HeldBack {
     Quicker,
     /// It has a queue longer than the timeout of the subflow whose data is resent (`guard::shun_queues`).
     Queue,
+    /// The operator wants others used first, or it has had its share (`prefer`).
+    Preference,
 }
 
 impl Room {

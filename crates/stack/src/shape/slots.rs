@@ -21,6 +21,9 @@ pub(crate) struct ShapedSlots<'a> {
     slot: u32,
     /// It waited, and now there are tokens.
     called: bool,
+    /// Its own limit or one of its classes has refused it in this turn: no other path gets what waits either, so that the one that was chosen gets it
+    /// when there are tokens, however long its burst.
+    held: bool,
     now: Instant,
 }
 
@@ -40,6 +43,7 @@ impl<'a> ShapedSlots<'a> {
             inner,
             shaper,
             slot,
+            held: false,
             now,
         }
     }
@@ -56,8 +60,12 @@ impl<'a> ShapedSlots<'a> {
     fn permits(&mut self, iface: IfaceId, bytes: u64) -> bool {
         let path = self.shaper.of_path(iface);
         let (slot, called, now) = (self.slot, self.called, self.now);
-        let mut gates = self.gates.into_iter().chain([path]).flatten();
-        gates.all(|gate| self.shaper.permits(gate, slot, bytes, called, now))
+        if self.held {
+            return false;
+        }
+        let mut gates = self.gates.into_iter().flatten();
+        self.held = !gates.all(|gate| self.shaper.permits(gate, slot, bytes, called, now));
+        !self.held && path.is_none_or(|gate| self.shaper.permits(gate, slot, bytes, called, now))
     }
 
     fn charge(&mut self, iface: IfaceId, bytes: u64) {

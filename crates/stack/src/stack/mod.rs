@@ -37,7 +37,7 @@ use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::timer::Soonest;
 use manypath_wire::ids::FourTuple;
 
-use crate::api::{ConnOptions, Event, EventKind, Path};
+use crate::api::{ConnOptions, Event, EventKind, IfaceId, Path};
 use crate::conn::{Conn, Cx};
 use crate::crypto::cookie::SynCookies;
 use crate::crypto::early::FastOpenCookies;
@@ -45,6 +45,7 @@ use crate::crypto::isn::IsnSource;
 use crate::crypto::keypool::{KeyPool, TokenHome};
 use crate::crypto::rng::Rng;
 use crate::ids::{ConnId, ListenerId};
+use crate::sched::Preference;
 use crate::shape::{Shaper, Shares};
 use crate::slab::Slab;
 use crate::stats::Counters;
@@ -173,6 +174,8 @@ pub struct Stack {
     /// Addresses from which subflows are opened.
     paths: Vec<Path>,
     shaper: Shaper,
+    /// What an operator wants of the paths, for connections that begin.
+    preferences: Vec<(IfaceId, Preference)>,
     races: Races,
     /// Other addresses of the host.
     resting: Vec<Resting>,
@@ -219,6 +222,7 @@ impl Stack {
             ports: Ports::new(&mut rng),
             paths: Vec::new(),
             shaper: Shaper::default(),
+            preferences: Vec::new(),
             races: Races::default(),
             resting: Vec::new(),
             broadcasts: Vec::new(),

@@ -237,6 +237,12 @@ impl Stack {
                 shares: Shares::default(),
             }
         });
+        if !self.preferences.is_empty()
+            && let Some(entry) = self.conns.get_mut(handle)
+        {
+            let wanted = self.preferences.clone();
+            entry.conn.schedule.set_preferences(wanted);
+        }
         let slot = handle.index();
         let target = Target {
             conn: slot,

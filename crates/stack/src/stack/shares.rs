@@ -10,6 +10,7 @@ use manypath_tcp::time::Instant;
 use super::{Entry, Stack};
 use crate::api::{ClassId, IfaceId, RateLimit, StackError};
 use crate::ids::ConnId;
+use crate::sched::Preference;
 use crate::shape::{CLASSES, LimitState, Limited};
 
 impl Stack {
@@ -72,6 +73,20 @@ impl Stack {
         // What it waited for may be none of its business any more.
         self.give_turn(id.0.index());
         Ok(())
+    }
+
+    /// What an operator wants of the paths of interfaces: which come first, and how new data is divided among them. Others are as any. It holds
+    /// from the next data on, on running connections too.
+    pub fn prefer(&mut self, now: Instant, wanted: Vec<(IfaceId, Preference)>) {
+        self.tick(now);
+        self.preferences.clone_from(&wanted);
+        let mut slots = Vec::new();
+        for (handle, entry) in self.conns.iter_mut() {
+            entry.conn.schedule.set_preferences(wanted.clone());
+            slots.push(handle.index());
+        }
+        // What was kept from a path may leave now.
+        self.go_on(slots);
     }
 
     /// The limit of an interface, and what it does.

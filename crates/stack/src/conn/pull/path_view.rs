@@ -17,8 +17,9 @@ use crate::conn::subflow::table::Subflows;
 use crate::conn::types::{Cx, SubflowIdx};
 use crate::ids::{SubflowId, SubflowSet};
 use crate::sched::{
-    Choice, CwndView, History, Need, Outside, PathView, Purpose, RatesView, Room, RttView,
-    Scheduler, Tier, hold_back, leave_to_quicker, may_duplicate, shun_queues,
+    Carried, Choice, CwndView, Division, History, Need, Outside, PathView, Preference, Purpose,
+    RatesView, Room, RttView, Scheduler, Tier, Wish, hold_back, leave_to_quicker, may_duplicate,
+    prefer, shun_queues,
 };
 
 /// Scheduler state of a connection.
@@ -47,7 +48,25 @@ pub(crate) struct Schedule {
     option_space: u8,
     /// How many views are valid: all or none.
     in_view: usize,
+    /// What the operator wants of the paths.
+    wanted: Wanted,
 }
+
+/// What an operator wants of the paths, and what came of it so far.
+#[derive(Debug, Default)]
+struct Wanted {
+    /// Of interfaces; empty where nothing is wanted.
+    preferences: Preferences,
+    /// The same of each subflow, in the order of the views.
+    wishes: Vec<Wish>,
+    /// What was divided by weights.
+    division: Division,
+    /// What those carry that come first.
+    carried: Carried,
+}
+
+/// What an operator wants of interfaces.
+pub(crate) type Preferences = Vec<(IfaceId, Preference)>;
 
 impl Schedule {
     /// Starts a poll: devices may have room again.
@@ -80,6 +99,46 @@ impl Schedule {
             self.look_at = now + span;
         }
         due
+    }
+
+    /// Other preferences from now on.
+    pub(crate) fn set_preferences(&mut self, preferences: Preferences) {
+        self.wanted = Wanted {
+            preferences,
+            ..Wanted::default()
+        };
+    }
+
+    /// Notes what is wanted of each subflow that has a view.
+    fn note_wishes(&mut self, subflows: &Subflows) {
+        let wanted = &mut self.wanted;
+        if wanted.preferences.is_empty() {
+            return;
+        }
+        let of = |iface: IfaceId| {
+            let known = wanted.preferences.iter().find(|(known, _)| *known == iface);
+            known.map_or(Preference::NONE, |(_, wanted)| *wanted)
+        };
+        let wish = |sf: &Subflow| {
+            (
+                of(sf.endpoint.iface),
+                sf.tcp.info().counters.sent.bytes_sent,
+            )
+        };
+        let mut wishes = core::mem::take(&mut wanted.wishes);
+        wishes.clear();
+        wishes.extend(subflows.iter().map(wish));
+        wanted.wishes = wishes;
+    }
+
+    /// Leaves room where the operator wants new data to go.
+    fn prefer(&mut self, now: Instant) {
+        let wanted = &mut self.wanted;
+        if !wanted.preferences.is_empty() && self.in_view > 1 {
+            let views = &mut self.views[..self.in_view];
+            prefer(views, &wanted.wishes, &mut wanted.carried, now);
+            wanted.division.divide(views, &wanted.wishes);
+        }
     }
 
     /// Drops the views: they changed without any state machine changing.
@@ -224,7 +283,8 @@ impl Schedule {
         purpose: Purpose,
         cx: &mut Cx<'_>,
     ) -> Choice {
-        if purpose == Purpose::Fresh && opts.is_guarded() {
+        let fresh = purpose == Purpose::Fresh;
+        if fresh && opts.is_guarded() {
             // A writer with little to send fills no window.
             if send.is_busy() {
                 hold_back(self.seen(), send.window());
@@ -233,6 +293,9 @@ impl Schedule {
                 let queued = send.end().since(send.next());
                 leave_to_quicker(self.seen(), queued, send.window(), cx.now);
             }
+        }
+        if fresh {
+            self.prefer(cx.now);
         }
         self.pick(send, opts, bytes, purpose, cx)
     }
@@ -326,6 +389,7 @@ impl Conn {
             self.schedule
                 .view(&mut self.subflows, home, i, room, cx.now);
         }
+        self.schedule.note_wishes(&self.subflows);
         if let Some(silent) = again.and_then(|part| part.avoid) {
             shun_queues(self.schedule.seen(), silent);
         }
