@@ -33,4 +33,5 @@ mod taking;
 mod transfers;
 mod transparent;
 mod uplinks;
+mod via;
 mod wire;

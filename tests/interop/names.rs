@@ -21,10 +21,10 @@ const A: u16 = 1;
 const AAAA: u16 = 28;
 
 /// What a name server was asked by UDP and by TCP, and from where.
-type Asked = Arc<Mutex<Vec<(&'static str, IpAddr)>>>;
+pub(crate) type Asked = Arc<Mutex<Vec<(&'static str, IpAddr)>>>;
 
 /// The addresses that a name server knows of a name.
-type Zone = fn(&str) -> Vec<IpAddr>;
+pub(crate) type Zone = fn(&str) -> Vec<IpAddr>;
 
 /// The answer to a question (RFC 1035 section 4.1); by UDP more than a few addresses do not fit.
 fn answer(question: &[u8], zone: Zone, fits: usize) -> Option<Vec<u8>> {
@@ -65,7 +65,7 @@ fn answer(question: &[u8], zone: Zone, fits: usize) -> Option<Vec<u8>> {
 }
 
 /// A name server at the far end, on a port of its own.
-fn serve(net: &Net, at: SocketAddr, zone: Zone) -> Asked {
+pub(crate) fn serve(net: &Net, at: SocketAddr, zone: Zone) -> Asked {
     let asked = Asked::default();
     let (udp, tcp) = net.kernel.run(move || {
         let udp = UdpSocket::bind(at).expect("an address of the far end");

@@ -753,8 +753,8 @@ pub(crate) struct StackArgs {
 
     /// Connections of our stack go through this converter (RFC 8803), as `manypath proxy` with `opening = "convert"` is one: servers with
     /// TCP alone are then reached over all paths
-    #[arg(long, value_name = "ADDR:PORT", value_hint = ValueHint::Other)]
-    pub(crate) via: Option<std::net::SocketAddr>,
+    #[arg(long, value_name = "HOST:PORT", value_hint = ValueHint::Other)]
+    pub(crate) via: Option<HostPort>,
 
     /// A file with the key that the converter wants to be shown
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "via")]

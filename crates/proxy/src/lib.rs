@@ -8,6 +8,7 @@
 mod buffered;
 pub mod carried;
 pub mod config;
+pub mod converter;
 pub mod endpoint;
 mod error;
 pub mod forward;

@@ -6,13 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::time::Duration;
 
-use manypath_io::convert::Via;
 use manypath_io::netlink::{Follower, index_of};
 use manypath_io::{Connect, Host, LocalListener, MpListener};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 
 use crate::Error;
+use crate::converter::Converter;
 use crate::endpoint::{Endpoint, Proto};
 use crate::host;
 use crate::limits::Limiter;
@@ -60,8 +60,8 @@ pub struct Sockets {
     pub keepalive: Option<Duration>,
     /// Our stack, for [`Proto::Mptcp`].
     pub stack: Option<Host>,
-    /// The converter through which connections of our stack go.
-    pub via: Option<Via>,
+    /// The converter that connections of our stack go through.
+    pub via: Option<Converter>,
     /// Names and addresses as the host reaches them.
     pub reach: Arc<Reach>,
     /// The limits of what is sent.
@@ -243,6 +243,20 @@ impl Sockets {
         }
     }
 
+    /// The first address that a converter's name has now.
+    async fn converter_address(&self, converter: &Converter) -> io::Result<SocketAddr> {
+        let endpoint = Endpoint {
+            proto: Proto::Mptcp,
+            at: converter.at().clone(),
+        };
+        let found = self.resolve(&endpoint).await;
+        let found = found.map_err(|error| io::Error::new(io::ErrorKind::NetworkDown, error))?;
+        found
+            .first()
+            .copied()
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
     /// Asks these name servers in place of those of the host; without any, those of the host.
     pub fn use_name_servers(&self, servers: &[SocketAddr]) {
         if let Some(stack) = &self.stack {
@@ -271,7 +285,10 @@ impl Sockets {
             Proto::Mptcp => {
                 let connect = Connect::new(self.stack()?);
                 let (stream, written) = match &self.via {
-                    Some(via) => via.connect(&connect, addrs, early).await?,
+                    Some(converter) => {
+                        let via = converter.by(self.converter_address(converter).await?);
+                        via.connect(&connect, addrs, early).await?
+                    }
                     None => connect.connect_any(addrs, early).await?,
                 };
                 (Stream::Ours(stream), written)

@@ -21,9 +21,9 @@ use std::time::Duration;
 use manypath_control::report::ConnReport;
 use manypath_control::server::{Backend, Server};
 use manypath_io::Host;
-use manypath_io::convert::{Key, Via};
 use manypath_io::path::Wanted;
 use manypath_proxy::congestion_controls_without;
+use manypath_proxy::converter::{Converter, ConverterSpec};
 use manypath_proxy::endpoint::Proto;
 use manypath_proxy::live::Live;
 use manypath_proxy::sockets::Sockets;
@@ -158,17 +158,19 @@ pub(crate) fn open_sockets(
 }
 
 /// The converter that the command line names.
-fn via(args: &StackArgs) -> Result<Option<Via>, Failure> {
-    let Some(converter) = args.via else {
+fn via(args: &StackArgs) -> Result<Option<Converter>, Failure> {
+    let Some(at) = &args.via else {
         return Ok(None);
     };
-    let via = Via::new(converter).direct(args.direct);
-    let Some(path) = &args.via_key else {
-        return Ok(Some(via));
+    let spec = ConverterSpec {
+        at: at.clone(),
+        key: args.via_key.clone(),
+        direct: args.direct,
     };
-    let key = Key::read(path)
-        .map_err(|e| Failure::usage(format!("--via-key {}: {e}", path.display())))?;
-    Ok(Some(via.key(key)))
+    let opened = spec.open();
+    opened
+        .map(Some)
+        .map_err(|why| Failure::usage(format!("--via-key: {why}")))
 }
 
 /// Prints a value as one line of JSON.

@@ -36,7 +36,13 @@ fn unusable(faults: &Faults) -> Failure {
 /// What the file or the command line says.
 fn configuration(args: &ProxyArgs) -> Result<Checked, Failure> {
     if let Some(file) = &args.config {
-        return read_file(file).map_err(|faults| unusable(&faults));
+        let checked = read_file(file).map_err(|faults| unusable(&faults))?;
+        if checked.config.via.is_some() && args.stack.via.is_some() {
+            return Err(Failure::usage(
+                "--via and [via] of the file both name a converter: leave one out",
+            ));
+        }
+        return Ok(checked);
     }
     let limits = Limits {
         connect_time: args.stack.connect_timeout,
@@ -103,6 +109,7 @@ fn folders(file: Option<&PathBuf>, checked: &Checked) -> (Vec<PathBuf>, Vec<Path
                 .filter_map(|listen| listen.spec.key.as_ref()),
         )
         .chain(tls.flat_map(|tls| [&tls.cert, &tls.key]))
+        .chain(checked.config.via.iter().filter_map(|via| via.key.as_ref()))
         .chain(&checked.config.roots.files);
     let folder = |path: &PathBuf| Some(std::path::absolute(path).ok()?.parent()?.to_owned());
     let readable = files.filter_map(folder).collect();
@@ -162,6 +169,9 @@ async fn serve_until_signalled(
     let paths = wanted(named, &config.paths, config.routed);
     let mut sockets = open_sockets(&args.stack, paths, &kinds(config), purpose)?;
     sockets.limiter.insist_on(named);
+    if let Some(via) = &checked.config.via {
+        sockets.via = Some(via.open().map_err(Failure::usage)?);
+    }
     sockets.connect_timeout = limits.connect_time;
     let title = match &args.config {
         Some(file) => format!("proxy by {}", file.display()),

@@ -11,10 +11,11 @@ use manypath_io::convert::cookie::Key;
 use super::file::Draft;
 use super::{Config, Fault, Faults, Listen, read_text};
 use crate::Error;
+use crate::converter::ConverterSpec;
 use crate::endpoint::{Endpoint, Proto};
 use crate::limits::{Count, QuotaSpec, Then as Consequence};
-use crate::serve::OpeningKind;
 use crate::serve::tls::Tls;
+use crate::serve::{ListenerSpec, OpeningKind};
 use crate::taking::is_ipv6;
 use crate::target::rules::{Rule, Then};
 use crate::target::tls::{Roots, Trust, has_system_roots};
@@ -110,6 +111,9 @@ pub fn check(draft: Draft) -> Result<Checked, Vec<Fault>> {
         faults.push(at((0, 0), format!("`ca` of [https]: {error}")));
         Trust::default()
     });
+    if let Some(Err(error)) = config.via.as_ref().map(ConverterSpec::open) {
+        faults.push(at((0, 0), format!("`key` of [via]: {error}")));
+    }
     faults.extend(faults_of_rules(&config, &rules));
     warnings.extend(warnings_of_rules(&config, &users));
     if serves_http(&config) && config.roots == Roots::default() && !has_system_roots() {
@@ -120,6 +124,7 @@ pub fn check(draft: Draft) -> Result<Checked, Vec<Fault>> {
     faults.extend(faults_of_paths(&config, &paths));
     warnings.extend(warnings_of_classes(&config));
     warnings.extend(warnings_of_quotas(&config));
+    warnings.extend(unused_via(&config));
     match faults.is_empty() {
         true => Ok(Checked {
             config,
@@ -129,6 +134,15 @@ pub fn check(draft: Draft) -> Result<Checked, Vec<Fault>> {
         }),
         false => Err(faults),
     }
+}
+
+/// A converter that nothing goes through.
+fn unused_via(config: &Config) -> Option<String> {
+    let ours = |listen: &Listen| outside_of(&listen.spec) == Proto::Mptcp;
+    let used = config.via.is_none() || config.listeners.iter().any(ours);
+    (!used).then(|| {
+        "no connection goes through the converter of [via]: no listener has `outside = \"mptcp\"`".to_owned()
+    })
 }
 
 fn at(place: (usize, usize), message: impl Into<String>) -> Fault {
@@ -331,19 +345,23 @@ fn warnings_of_classes(config: &Config) -> Vec<String> {
     told
 }
 
+/// What carries connections to targets.
+fn outside_of(spec: &ListenerSpec) -> Proto {
+    match &spec.opening {
+        OpeningKind::Fixed(to) => to.proto,
+        OpeningKind::Http
+        | OpeningKind::Socks5
+        | OpeningKind::Convert
+        | OpeningKind::Transparent => spec.outside,
+    }
+}
+
 /// The kinds of TCP that a configuration needs.
 #[must_use]
 pub fn kinds(config: &Config) -> Vec<Proto> {
     let mut kinds = Vec::new();
     for listen in &config.listeners {
-        let outside = match &listen.spec.opening {
-            OpeningKind::Fixed(to) => to.proto,
-            OpeningKind::Http
-            | OpeningKind::Socks5
-            | OpeningKind::Convert
-            | OpeningKind::Transparent => listen.spec.outside,
-        };
-        for kind in [listen.spec.on.proto, outside] {
+        for kind in [listen.spec.on.proto, outside_of(&listen.spec)] {
             if !kinds.contains(&kind) {
                 kinds.push(kind);
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use toml::de::DeTable;
 
 use super::fault::{Fault, place};
-use super::outward::{resolver_of, roots_of};
+use super::outward::{resolver_of, roots_of, via_of};
 use super::table::{At, Notes, Table};
 use super::taken::{not_kept, not_taken_to, taken_of};
 use super::{Config, Limits, Listen, Log, MetricsAt, default_quota_file, limited};
@@ -113,6 +113,7 @@ fn document_of(document: Table<'_>) -> (Config, Places, Places, Places) {
             .table("resolver")
             .map(resolver_of)
             .unwrap_or_default(),
+        via: document.table("via").and_then(via_of),
         roots: document.table("https").map(roots_of).unwrap_or_default(),
         paths,
         routed,

@@ -24,6 +24,7 @@ use serde::Serialize;
 pub use fault::{Fault, Faults};
 pub use file::{Draft, read_on, read_text};
 
+use crate::converter::ConverterSpec;
 use crate::limits::{ClassSpec, PathLimit};
 use crate::serve::{Bounds, ListenerSpec};
 use crate::target::rules::Rule;
@@ -42,6 +43,8 @@ pub struct Config {
     pub roots: Roots,
     /// Name servers that are asked in place of those of the host, if any.
     pub name_servers: Vec<SocketAddr>,
+    /// The converter that connections of our stack go through, if any.
+    pub via: Option<ConverterSpec>,
     /// Paths and their limits, in the order of their names.
     pub paths: Vec<PathLimit>,
     /// Beside them, every interface with a default route is a path.
@@ -79,6 +82,7 @@ impl Default for Config {
             limits: Limits::default(),
             roots: Roots::default(),
             name_servers: Vec::new(),
+            via: None,
             paths: Vec::new(),
             routed: true,
             quota_file: default_quota_file(),

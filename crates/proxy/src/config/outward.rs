@@ -1,8 +1,11 @@
-//! `[resolver]` and `[https]`: who is asked for the addresses of targets, and whose certificates of them are believed.
+//! `[resolver]`, `[via]` and `[https]`: who is asked for the addresses of targets, by whom they are reached, and whose certificates of
+//! them are believed.
 
 use std::net::{AddrParseError, IpAddr, SocketAddr};
 
 use super::table::{Table, read_path};
+use crate::converter::ConverterSpec;
+use crate::endpoint::HostPort;
 use crate::target::tls::Roots;
 
 /// Name servers that are asked at most: each is asked by each path.
@@ -32,6 +35,22 @@ fn read_name_server(text: &str) -> Result<SocketAddr, String> {
     let server = text.parse().or_else(alone).ok();
     server.filter(|server: &SocketAddr| server.port() != 0).ok_or_else(|| {
         format!("'{text}' is no address of a name server, as 10.0.0.1, 10.0.0.1:5353 or [fd00::1]:53")
+    })
+}
+
+/// The converter that connections of our stack go through.
+pub(super) fn via_of(table: Table<'_>) -> Option<ConverterSpec> {
+    const WHERE: &str = "a host and a port as \"converter.example:5124\"";
+    let at = table.needed(
+        "converter",
+        table.read("converter", WHERE, str::parse::<HostPort>),
+    );
+    let (key, direct) = (table.path("key"), table.switch("direct"));
+    table.end();
+    Some(ConverterSpec {
+        at: at?.value,
+        key: key.map(|key| key.value),
+        direct: direct.unwrap_or_default(),
     })
 }
 
@@ -70,6 +89,26 @@ mod tests {
         ] {
             let read = read_name_server(text).ok().map(|server| server.to_string());
             assert_eq!(read.as_deref(), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_converter_is_named_by_address_or_name() {
+        let read = |text: &str| read_text(text).map(|draft| draft.config.via);
+        assert_eq!(read(""), Ok(None));
+        let text =
+            "[via]\nconverter = \"converter.example:5124\"\nkey = \"/etc/key\"\ndirect = true\n";
+        let via = read(text).expect("well-formed").expect("there is one");
+        assert_eq!(via.at.to_string(), "converter.example:5124");
+        assert_eq!(via.key.as_deref(), Some(std::path::Path::new("/etc/key")));
+        assert!(via.direct);
+        for wrong in [
+            "[via]\n",
+            "[via]\nconverter = \"converter.example\"\n",
+            "[via]\nconverter = \"192.0.2.1:5124\"\nkeys = \"/etc/key\"\n",
+            "[via]\nconverter = \"192.0.2.1:5124\"\nkey = \"key\"\n",
+        ] {
+            assert_eq!(read(wrong).expect_err(wrong).len(), 1, "{wrong}");
         }
     }
 

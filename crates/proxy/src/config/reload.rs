@@ -315,6 +315,9 @@ async fn read_file(file: &Path) -> Result<Checked, String> {
 
 /// What holds from the next start only.
 fn warn_of_later(old: &Checked, new: &Checked) {
+    if old.config.via != new.config.via {
+        warn!("[via] holds from the next start");
+    }
     let (old, new) = (&old.config.limits, &new.config.limits);
     if (old.connect_time, old.keepalive) != (new.connect_time, new.keepalive) {
         warn!("`connect_time` and `tcp_keepalive` of [limits] hold from the next start");

@@ -40,6 +40,7 @@ pub fn as_json(checked: &Checked) -> Value {
             "tcp_keepalive": config.limits.keepalive.map(seconds),
         },
         "resolver": { "servers": config.name_servers },
+        "via": config.via.as_ref().map(|via| json!({ "converter": via.at.to_string(), "key": via.key, "direct": via.direct })),
         "https": { "ca": authorities(&config.roots) },
         "paths": if config.routed { "routed" } else { "named" },
         "path": config.paths,
@@ -153,6 +154,16 @@ pub fn as_text(checked: &Checked) -> String {
         .collect();
     let metrics = config.metrics.as_ref();
     let metrics = metrics.map_or_else(|| "off".to_owned(), ToString::to_string);
+    if let Some(via) = &config.via {
+        let key = via.key.as_ref();
+        let key = key.map_or(String::new(), |key| format!(", key of {}", key.display()));
+        let direct = if via.direct {
+            ", direct where the server can"
+        } else {
+            ""
+        };
+        let _ = writeln!(text, "via       {}{key}{direct}", via.at);
+    }
     // Writing to a string does not fail.
     let _ = write!(
         text,
