@@ -14,8 +14,8 @@ use crate::Error;
 use crate::converter::ConverterSpec;
 use crate::endpoint::{Endpoint, Proto};
 use crate::limits::{Count, QuotaSpec, Then as Consequence};
+use crate::serve::OpeningKind;
 use crate::serve::tls::Tls;
-use crate::serve::{ListenerSpec, OpeningKind};
 use crate::taking::is_ipv6;
 use crate::target::rules::{Rule, Then};
 use crate::target::tls::{Roots, Trust, has_system_roots};
@@ -138,7 +138,7 @@ pub fn check(draft: Draft) -> Result<Checked, Vec<Fault>> {
 
 /// A converter that nothing goes through.
 fn unused_via(config: &Config) -> Option<String> {
-    let ours = |listen: &Listen| outside_of(&listen.spec) == Proto::Mptcp;
+    let ours = |listen: &Listen| listen.spec.carries() == Proto::Mptcp;
     let used = config.via.is_none() || config.listeners.iter().any(ours);
     (!used).then(|| {
         "no connection goes through the converter of [via]: no listener has `outside = \"mptcp\"`".to_owned()
@@ -345,23 +345,12 @@ fn warnings_of_classes(config: &Config) -> Vec<String> {
     told
 }
 
-/// What carries connections to targets.
-fn outside_of(spec: &ListenerSpec) -> Proto {
-    match &spec.opening {
-        OpeningKind::Fixed(to) => to.proto,
-        OpeningKind::Http
-        | OpeningKind::Socks5
-        | OpeningKind::Convert
-        | OpeningKind::Transparent => spec.outside,
-    }
-}
-
 /// The kinds of TCP that a configuration needs.
 #[must_use]
 pub fn kinds(config: &Config) -> Vec<Proto> {
     let mut kinds = Vec::new();
     for listen in &config.listeners {
-        for kind in [listen.spec.on.proto, outside_of(&listen.spec)] {
+        for kind in [listen.spec.on.proto, listen.spec.carries()] {
             if !kinds.contains(&kind) {
                 kinds.push(kind);
             }

@@ -158,6 +158,18 @@ pub struct ListenerSpec {
 }
 
 impl ListenerSpec {
+    /// What carries connections to targets.
+    #[must_use]
+    pub fn carries(&self) -> Proto {
+        match &self.opening {
+            OpeningKind::Fixed(to) => to.proto,
+            OpeningKind::Http
+            | OpeningKind::Socks5
+            | OpeningKind::Convert
+            | OpeningKind::Transparent => self.outside,
+        }
+    }
+
     /// A listener without options.
     #[must_use]
     pub fn new(

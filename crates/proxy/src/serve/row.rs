@@ -20,7 +20,7 @@ use crate::serve::session::{self, Session};
 use crate::serve::shared::Shared;
 use crate::serve::tls::Tls;
 use crate::serve::totals::Outcome;
-use crate::serve::{ListenerSpec, OpeningKind, Policy, Refusal, Totals};
+use crate::serve::{ListenerSpec, Policy, Refusal, Totals};
 use crate::stream::{Listener, Stream};
 
 /// Wait after an attempt that failed for lack of something: spinning would not bring it back.
@@ -95,13 +95,7 @@ impl Row {
         listener: &Listener,
     ) -> Self {
         let spec = &settings.spec;
-        let outside = match &spec.opening {
-            OpeningKind::Fixed(to) => to.proto,
-            OpeningKind::Http
-            | OpeningKind::Socks5
-            | OpeningKind::Convert
-            | OpeningKind::Transparent => spec.outside,
-        };
+        let outside = spec.carries();
         let files_each = u32::from(listener.takes_files()) + u32::from(outside.takes_files());
         let allowed = spec.bounds.max_connections;
         let files = shared.files.as_ref().filter(|_| files_each > 0);

@@ -3,7 +3,6 @@
 //! The subflow's TCP was first; nothing here changes TCP state but by forcing an ACK or a reset, and by fallback.
 
 use manypath_tcp::machine::{Outcome, Verdict};
-use manypath_tcp::time::Duration;
 use manypath_wire::checksum::{self, Sum};
 use manypath_wire::segment::Segment;
 use manypath_wire::seq::Ssn;
@@ -23,9 +22,6 @@ use crate::conn::send::queue::SendQueue;
 use crate::conn::subflow::handshake::HandshakeState;
 use crate::conn::subflow::table::Subflows;
 use crate::conn::types::{Cx, SubflowIdx};
-
-/// RTT assumed before the first sample.
-pub(super) const FIRST_ROUND_TRIP: Duration = Duration::from_secs(1);
 
 impl Subflows {
     /// Bytes are held that no mapping covers.
@@ -293,7 +289,7 @@ impl Conn {
             self.data_timer.progress();
             self.subflows
                 .note_data_ack_delay(&self.send, &mut self.schedule, before, cx);
-            let round_trip = self.subflows[i].tcp.srtt().unwrap_or(FIRST_ROUND_TRIP);
+            let round_trip = self.subflows[i].round_trip();
             self.send
                 .detect_lost_data_fin(cx.now, round_trip.ratio(3, 2));
             self.send

@@ -15,7 +15,6 @@ use crate::conn::dss::mapping::TxMapping;
 use crate::conn::dss::offset::Offset;
 use crate::conn::handshake::Handshake;
 use crate::conn::level::Level;
-use crate::conn::pipeline::ingest::FIRST_ROUND_TRIP;
 use crate::conn::pipeline::packet;
 use crate::conn::pull::path_view::Schedule;
 use crate::conn::pull::reprobe::LOOK;
@@ -527,8 +526,7 @@ impl Conn {
             Source::Mapped(m) => {
                 cx.count.retransmitted += 1;
                 let end = m.at + u64::from((plan.ssn + plan.len).since(m.ssn));
-                let round_trip = sf.tcp.srtt().unwrap_or(FIRST_ROUND_TRIP);
-                self.send.note_retransmitted(end, cx.now, round_trip);
+                self.send.note_retransmitted(end, cx.now, sf.round_trip());
             }
             Source::Early => cx.count.fast_open_sent += 1,
             Source::FinalByte(_) => {

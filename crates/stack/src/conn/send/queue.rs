@@ -367,21 +367,20 @@ impl SendQueue {
 
     /// All data has its Data ACK, which would cover a DATA_FIN that was sent so long ago: it is lost. // rfc8684:F2
     pub(crate) fn detect_lost_data_fin(&mut self, now: Instant, round_trip: Duration) {
-        let said = self
-            .fin
-            .sent_at
-            .filter(|_| self.fin.state == FinState::Sent);
-        self.fin.lost |=
-            self.lacks_data_fin_only() && said.is_some_and(|said| said + round_trip < now);
+        self.fin.lost |= self.lacks_data_fin_only() && self.fin_is_overdue(now, round_trip);
+    }
+
+    /// The DATA_FIN was sent longer than a round trip ago, and has no Data ACK.
+    fn fin_is_overdue(&self, now: Instant, round_trip: Duration) -> bool {
+        let sent = self.fin.sent_at;
+        let sent = sent.filter(|_| self.fin.state == FinState::Sent);
+        sent.is_some_and(|sent| sent + round_trip < now)
     }
 
     /// Bytes up to `end` were retransmitted on their subflow. Where they are the last ones, the DATA_FIN that was sent behind them by
     /// itself is lost as they are: TCP's FIN comes again with its last segment. // rfc8684:F2
     pub(crate) fn note_retransmitted(&mut self, end: Offset, now: Instant, round_trip: Duration) {
-        let behind = |sent: Instant| sent + round_trip < now;
-        self.fin.lost |= self.fin.state == FinState::Sent
-            && end == self.end
-            && self.fin.sent_at.is_some_and(behind);
+        self.fin.lost |= end == self.end && self.fin_is_overdue(now, round_trip);
     }
 
     /// The final byte can be resent.

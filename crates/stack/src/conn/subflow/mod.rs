@@ -46,6 +46,8 @@ use crate::conn::subflow::reinjection::Reinjection;
 use crate::conn::subflow::signals::Signals;
 use crate::ids::SubflowId;
 
+/// RTT assumed before the first sample.
+const FIRST_ROUND_TRIP: Duration = Duration::from_secs(1);
 /// Factor by which a subflow's data is acknowledged sooner than its handshake if something nearer than the peer must do it. (A very
 /// long queue that has drained since looks the same, which only costs a preference.)
 const MUCH_SOONER: u64 = 4;
@@ -283,6 +285,11 @@ impl Subflow {
     /// A proxy near by acknowledges its data, and the peer is behind it.
     pub(crate) fn is_behind_a_proxy(&self) -> bool {
         self.evidence.acked_by == AckedBy::Proxy && self.is_acked_by_proxy()
+    }
+
+    /// Smoothed round-trip time, assumed before the first sample.
+    pub(in crate::conn) fn round_trip(&self) -> Duration {
+        self.tcp.srtt().unwrap_or(FIRST_ROUND_TRIP)
     }
 
     /// Bytes a second that a congestion window would allow.

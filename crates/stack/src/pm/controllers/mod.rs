@@ -5,6 +5,7 @@
 //! in another process behind the control socket, and beside the kernel's connections.
 
 mod backup;
+mod blocks;
 mod lately;
 mod lifeline;
 mod paper;

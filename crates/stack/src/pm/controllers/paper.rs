@@ -6,27 +6,23 @@ use alloc::vec::Vec;
 
 use manypath_tcp::time::{Duration, Instant};
 
+use super::blocks::Blocks;
 use super::{LocalView, Order, SubflowView, View, close, from_address, one_more};
 use crate::api::{Ending, EventKind, Refresh, SmartBackup, Streaming};
-
-/// So many times a block's period the written bytes are looked at, since the application need not say when a block begins.
-const LOOKS: u64 = 50;
 
 /// One of them.
 #[derive(Clone, Debug)]
 pub(super) enum Paper {
     Backup(SmartBackup),
-    Streaming(Blocks),
+    Streaming(Streamer),
     Refresh { own: Refresh, next: Option<Instant> },
 }
 
-/// The blocks of a stream (section 4.3).
+/// Smart streaming (section 4.3).
 #[derive(Clone, Debug)]
-pub(super) struct Blocks {
+pub(super) struct Streamer {
     own: Streaming,
-    next_look: Option<Instant>,
-    /// Blocks that have begun so far.
-    begun: u64,
+    blocks: Blocks,
     /// When the block that began last is half-way through its period.
     half_way: Option<Instant>,
 }
@@ -36,11 +32,10 @@ impl Paper {
         Self::Backup(own)
     }
 
-    pub(super) const fn streaming(own: Streaming) -> Self {
-        Self::Streaming(Blocks {
+    pub(super) fn streaming(own: Streaming) -> Self {
+        Self::Streaming(Streamer {
             own,
-            next_look: None,
-            begun: 0,
+            blocks: Blocks::new(&own),
             half_way: None,
         })
     }
@@ -52,10 +47,10 @@ impl Paper {
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self {
             Self::Backup(_) => None,
-            Self::Streaming(blocks) => [blocks.next_look, blocks.half_way]
-                .into_iter()
-                .flatten()
-                .min(),
+            Self::Streaming(own) => {
+                let next = own.blocks.deadline();
+                next.into_iter().chain(own.half_way).min()
+            }
             Self::Refresh { next, .. } => *next,
         }
     }
@@ -69,7 +64,7 @@ impl Paper {
     ) {
         match self {
             Self::Backup(own) => move_to_backup(own.threshold, event, view, orders),
-            Self::Streaming(blocks) => blocks.react(now, event, view, orders),
+            Self::Streaming(own) => own.react(now, event, view, orders),
             Self::Refresh { own, next } => refresh(*own, next, now, view, orders),
         }
     }
@@ -113,7 +108,7 @@ fn unused(view: &View, sf: &SubflowView) -> Option<LocalView> {
     free.max_by_key(|local| local.backup).copied()
 }
 
-impl Blocks {
+impl Streamer {
     /// Section 4.3: half-way through a block's period, half of the block has its acknowledgement, or another subflow is opened on the
     /// other interface; and a subflow whose time-out passes the bound is closed at once.
     fn react(
@@ -133,19 +128,14 @@ impl Blocks {
             self.half_way = None;
             self.look_at_block(view, orders);
         }
-        if self.next_look.is_none_or(|at| at <= now) {
-            self.next_look = Some(now + self.own.period.over(LOOKS));
-            let begun = view.written.div_ceil(self.own.block.max(1));
-            if begun > self.begun && self.half_way.is_none() {
-                self.half_way = Some(now + self.own.period.over(2));
-            }
-            self.begun = begun;
+        if self.blocks.begins(now, view.written) && self.half_way.is_none() {
+            self.half_way = Some(now + self.own.period.over(2));
         }
     }
 
     fn look_at_block(&self, view: &View, orders: &mut Vec<Order>) {
-        let before = self.begun.saturating_sub(1) * self.own.block.max(1);
-        let half = (view.written.saturating_sub(before)).min(self.own.block) / 2;
+        let (before, end) = self.blocks.last();
+        let half = end.min(view.written).saturating_sub(before) / 2;
         if view.acked >= before + half {
             return orders.push(Order::leave("half of the block is through"));
         }

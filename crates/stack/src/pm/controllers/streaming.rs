@@ -16,6 +16,7 @@ use core::net::IpAddr;
 
 use manypath_tcp::time::{Duration, Instant};
 
+use super::blocks::Blocks;
 use super::lately::{LOSSY, Lately};
 use super::{LocalView, Order, SubflowView, View, close, from_address};
 use crate::api::{Ending, EventKind, Streaming};
@@ -23,18 +24,13 @@ use crate::api::{Ending, EventKind, Streaming};
 /// Periods for which a path is remembered that was left because it lost much.
 const MEMORY: u64 = 60;
 
-/// Looks at the written bytes for each period.
-const LOOKS: u64 = 50;
-
 /// How often the progress of one block is checked: after 1/2, 3/4 and 7/8 of the time in which it can be helped.
 const CHECKS: u8 = 3;
 
 #[derive(Clone, Debug)]
 pub(super) struct Streamer {
     own: Streaming,
-    next_look: Option<Instant>,
-    /// Blocks that have begun so far.
-    begun: u64,
+    blocks: Blocks,
     /// When the block that began last is looked at next.
     check: Option<Check>,
     /// The last block was late.
@@ -89,8 +85,7 @@ impl Streamer {
                 block: own.block.max(1),
                 ..own
             },
-            next_look: None,
-            begun: 0,
+            blocks: Blocks::new(&own),
             check: None,
             late: false,
             lately: Vec::new(),
@@ -100,7 +95,7 @@ impl Streamer {
 
     pub(super) fn deadline(&self) -> Option<Instant> {
         let check = self.check.map(|check| check.at);
-        self.next_look.into_iter().chain(check).min()
+        self.blocks.deadline().into_iter().chain(check).min()
     }
 
     pub(super) fn react(
@@ -134,27 +129,21 @@ impl Streamer {
         }
         if view.written == 0 || !view.may_join {
             self.check = None;
-            self.next_look = view.may_join.then(|| now + self.own.period.over(LOOKS));
+            self.blocks.put_off(now, view.may_join);
             return;
         }
         if let Some(check) = self.check.filter(|check| check.at <= now) {
             self.look_at(now, check, view, orders);
         }
-        if self.next_look.is_none_or(|at| at <= now) {
-            self.next_look = Some(now + self.own.period.over(LOOKS));
-            let begun = view.written.div_ceil(self.own.block);
-            // A writer may be quicker than its blocks need be: then not each is looked at.
-            let looks = begun > self.begun && self.check.is_none();
-            self.begun = begun;
-            if looks {
-                let left = time_to_help(self.own.period, view).over(2);
-                self.check = Some(Check {
-                    at: now + left,
-                    left,
-                    bytes: ((begun - 1) * self.own.block, begun * self.own.block),
-                    more: CHECKS - 1,
-                });
-            }
+        // A writer may be quicker than its blocks need be: then not each is looked at.
+        if self.blocks.begins(now, view.written) && self.check.is_none() {
+            let left = time_to_help(self.own.period, view).over(2);
+            self.check = Some(Check {
+                at: now + left,
+                left,
+                bytes: self.blocks.last(),
+                more: CHECKS - 1,
+            });
         }
     }
 
