@@ -34,8 +34,9 @@ pub async fn shout(listener: MpListener, config: Arc<ServerConfig>) -> io::Resul
     tls.read_exact(&mut line).await?;
     line.make_ascii_uppercase();
     tls.write_all(&line).await?;
-    // TLS says that it ends, and then the stream is closed and waited for.
+    // TLS says that it ends, and hears the client's end: bytes that reach a closed stream are answered with a reset, as by TCP.
     tls.shutdown().await?;
+    tls.read_to_end(&mut line).await?;
     let (stream, _session) = tls.into_inner();
     stream.close().await
 }

@@ -281,7 +281,7 @@ impl MpStream {
     }
 
     /// Ends the stream in order and waits until the peer has acknowledged everything that was written. What the peer still says is
-    /// dropped. Given up (in `select!`), it is as dropping the stream.
+    /// dropped and answered with a reset, as by TCP: read to the end first where it must not see one. Given up (in `select!`), it is as dropping the stream.
     ///
     /// # Errors
     /// `TimedOut` after a minute in which the peer acknowledged nothing; what ended the connection before everything was
