@@ -84,12 +84,14 @@ pub(super) fn rates(run: &RunReport, names: &[String], axes: &Axes) -> String {
 }
 
 fn grid(svg: &mut String, axes: &Axes) {
-    for rate in ticks(axes.rate, 5.0) {
+    for (index, rate) in ticks(axes.rate, 5.0).enumerate() {
         let y = axes.y(rate);
+        // The zero of a narrow page would stand in that of the time.
+        let class = if index == 0 { " class=\"every\"" } else { "" };
         let _ = writeln!(
             svg,
             "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+             <text{class} x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             WIDTH - RIGHT,
             LEFT - 6.0,
             y + 4.0,

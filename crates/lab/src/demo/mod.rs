@@ -246,7 +246,7 @@ fn real(options: &Options, stop: &AtomicBool) -> Result<Report, DemoError> {
     Ok(Report {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         arm: Arm::Real {
-            server: web.describe(),
+            server: format!("{}, once behind manypath forward", web.describe()),
             client: client(mptcpize),
             kernel: kernel_release(),
         },

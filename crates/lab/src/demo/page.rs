@@ -13,9 +13,9 @@ body { margin: 2rem auto; padding: 0 1rem; max-width: 60rem; background: var(--p
 h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.1rem; margin: 1.6rem 0 .2rem; } p { max-width: 46rem; } .soft { color: var(--soft); }\n\
 .wide { overflow-x: auto; } table { border-collapse: collapse; margin: 1rem 0; } th, td { padding: .3rem .8rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; } th:first-child, td:first-child { text-align: left; padding-left: 0; } tr.ours td { font-weight: 600; }\n\
 svg { display: block; width: 100%; height: auto; } svg text { fill: var(--soft); font: 12px system-ui, sans-serif; } .grid { stroke: var(--line); stroke-width: 1; } .cut { fill: var(--cut); opacity: .14; } .hover { fill: transparent; } .hover:hover { fill: var(--ink); opacity: .12; }\n\
-@media (max-width: 640px) { body { margin: 1rem auto; } svg text { font-size: 22px; } .every { display: none; } th, td { padding: .3rem .25rem; font-size: .72rem; } th, td:first-child { white-space: normal; } }\n\
+@media (max-width: 640px) { body { margin: 1rem auto; padding: 0 .75rem; } svg text { font-size: 22px; } .every { display: none; } th, td { padding: .3rem .2rem; font-size: .68rem; } th, td:first-child { white-space: normal; } th:last-child, td:last-child { padding-right: 0; } }\n\
 .p0 { fill: var(--p0); } .p1 { fill: var(--p1); } .p2 { fill: var(--p2); } .p3 { fill: var(--p3); } path { opacity: .85; }\n\
-.key { display: inline-block; width: .8rem; height: .8rem; border-radius: 2px; margin: 0 .35rem 0 1rem; vertical-align: -1px; } .k0 { background: var(--p0); } .k1 { background: var(--p1); } .k2 { background: var(--p2); } .k3 { background: var(--p3); } .kc { background: var(--cut); opacity: .35; }\n\
+.entry { white-space: nowrap; } .key { display: inline-block; width: .8rem; height: .8rem; border-radius: 2px; margin: 0 .35rem 0 1rem; vertical-align: -1px; } .k0 { background: var(--p0); } .k1 { background: var(--p1); } .k2 { background: var(--p2); } .k3 { background: var(--p3); } .kc { background: var(--cut); opacity: .35; }\n\
 code { font-size: .9em; word-break: break-all; }";
 
 /// The whole page.
@@ -84,7 +84,8 @@ fn table(page: &mut String, report: &Report) {
             if run.intact { "equal" } else { "different" }
         );
     }
-    *page += "</table></div>\n";
+    *page += "</table></div>\n<p class=\"soft\">Longest stall: the longest time in which the client was given no byte. Packets may \
+              arrive meanwhile and wait for one that was lost.</p>\n";
 }
 
 /// Says of each time in which nothing arrived why that was.
@@ -115,13 +116,13 @@ fn legend(page: &mut String, report: &Report) {
     for (index, path) in report.paths.iter().enumerate() {
         let _ = write!(
             page,
-            "<span class=\"key k{index}\"></span>{}",
+            " <span class=\"entry\"><span class=\"key k{index}\"></span>{}</span>",
             escape(&path.name)
         );
     }
     let _ = writeln!(
         page,
-        "<span class=\"key kc\"></span>{} cut. Across: seconds since the start of the download.</p>",
+        " <span class=\"entry\"><span class=\"key kc\"></span>{} cut</span>. Across: seconds since the start of the download.</p>",
         escape(cut_name(report))
     );
 }

@@ -206,13 +206,13 @@ impl Report {
             .get(self.cut_path)
             .map_or("the fast path", |path| path.name.as_str());
         let mut text = format!(
-            "{name} carried nothing for {:.0} s. {} took {:.1} s and stood still for {:.1} s at most",
+            "{name} carried nothing for {:.0} s. With {} the download took {:.1} s and stood still for {:.1} s at most",
             self.cut_seconds, ours.name, ours.seconds, ours.longest_stall
         );
         if let Some(cut) = self.alone().find(|run| run.over == [self.cut_path]) {
             let _ = write!(
                 text,
-                "; {} took {:.1} s and stood still for {:.1} s",
+                "; with {}, {:.1} s and {:.1} s",
                 cut.name, cut.seconds, cut.longest_stall
             );
         }
