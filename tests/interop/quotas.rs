@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use manypath_control::report::QuotaReport;
+use manypath_control::report::{PathReport, QuotaReport};
 use manypath_lab::netns::NetNs;
 use manypath_tests::net::{Family, Net, shell};
 use manypath_tests::peer::{self, Speaks};
@@ -129,6 +129,16 @@ fn a_quota_moves_downloads_that_run_holds_over_kill_9_and_is_counted_anew_by_ord
             false => Err(format!("{quota:?} {}", program.said())),
         }
     });
+    let paths = program.report().paths;
+    let out = |path: &PathReport| {
+        let reason = path.reason.as_deref().unwrap_or_default();
+        path.iface == "v2"
+            && !path.up
+            && path.priority.as_deref() == Some("never")
+            && reason.starts_with("its quota of 20MB a month is used up, back at ")
+            && reason.ends_with("-01 00:00 UTC")
+    };
+    assert!(paths.iter().any(out), "{paths:?}");
     wait_carried(&net, &program, 1, 5e6);
     let used = all(&net, 2) - before;
     assert!(used >= AMOUNT * 0.95, "{used}: it was used before");

@@ -143,6 +143,10 @@ pub struct PathReport {
     pub mtu: u16,
     /// Why it cannot be used.
     pub missing: Option<String>,
+    /// When it is used at present: `always`, `secondary`, `backup` or `never`; absent where no configuration names it.
+    pub priority: Option<String>,
+    /// Why that is not what the configuration says: a quota that is used up, and when the path is back.
+    pub reason: Option<String>,
 }
 
 /// A network device of the process.

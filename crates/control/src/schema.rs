@@ -270,6 +270,8 @@ fn every_reply() -> Vec<Reply> {
                 PathReport {
                     address: end().map(|end| end.ip()),
                     missing: Some("why".into()),
+                    priority: Some("never".into()),
+                    reason: Some("its quota".into()),
                     ..PathReport::default()
                 },
             ],

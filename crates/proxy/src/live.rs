@@ -19,7 +19,7 @@ use manypath_stack::{Command, Done, Path, PathManager, StackError};
 use tokio::sync::mpsc;
 
 use crate::config::reload::Asker;
-use crate::limits::{Limiter, Refused};
+use crate::limits::{Limiter, Refused, note};
 
 /// A running stack, for a [control socket](manypath_control::server::Server).
 #[derive(Clone, Debug)]
@@ -118,11 +118,13 @@ impl Configured {
 impl Backend for Configured {
     fn overview(&self) -> Overview {
         let host = self.live.as_ref().map(|live| &live.0);
+        let mut of_stack = self.live.as_ref().map(Live::overview).unwrap_or_default();
+        note(&self.limiter.standings(), &mut of_stack.paths);
         Overview {
             limits: self.limiter.reports(host),
             classes: self.limiter.classes(),
             quotas: self.limiter.quotas(),
-            ..self.live.as_ref().map(Live::overview).unwrap_or_default()
+            ..of_stack
         }
     }
 

@@ -195,7 +195,8 @@ async fn serve_until_signalled(
         host: host.clone(),
         limiter: opened.sockets.limiter.clone(),
     };
-    let of_stack = host.map(|stack| Box::new(OfStack(stack)) as _);
+    let limiter = opened.sockets.limiter.clone();
+    let of_stack = host.map(|host| Box::new(OfStack { host, limiter }) as _);
     let collectors = of_stack.into_iter().chain([Box::new(limits) as _]);
     let metrics = Arc::new(Metrics::new(collectors.collect()));
     let starting = Service::start(

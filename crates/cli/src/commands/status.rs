@@ -267,18 +267,7 @@ fn write_process(
 
 /// Paths and memory.
 fn write_overview(out: &mut Page<'_>, process: &ProcessReport) {
-    let path = |path: &PathReport| {
-        let mut told = path.iface.clone();
-        told.extend(path.address.iter().map(|address| format!(" {address}")));
-        if path.backup {
-            told.push_str(", backup");
-        }
-        if !path.up {
-            let why = path.missing.as_deref().unwrap_or("down");
-            told = format!("{told} (missing: {why})");
-        }
-        printable(&told)
-    };
+    let path = |path: &PathReport| printable(&path_text(path));
     if !process.paths.is_empty() {
         let paths: Vec<String> = process.paths.iter().map(path).collect();
         out.line(&format!("  paths: {}", paths.join("; ")));
@@ -301,6 +290,35 @@ fn write_overview(out: &mut Page<'_>, process: &ProcessReport) {
             "  repairs: {repairs} (of rules, routes, settings or a device of this process that somebody took away or changed; the log names them)"
         ));
     }
+}
+
+/// A path, when it is used, and why it is not.
+fn path_text(path: &PathReport) -> String {
+    let mut told = path.iface.clone();
+    told.extend(path.address.iter().map(|address| format!(" {address}")));
+    let priority = path.priority.as_deref();
+    match priority {
+        _ if path.backup => told.push_str(", backup"),
+        Some("secondary") => told.push_str(", secondary"),
+        _ => {}
+    }
+    let mut why = Vec::new();
+    if priority == Some("never") {
+        why.push(match &path.reason {
+            Some(reason) => format!("not used: {reason}"),
+            None => "not used: priority = \"never\"".to_owned(),
+        });
+    } else {
+        why.extend(path.reason.clone());
+    }
+    if !path.up && (priority != Some("never") || path.missing.is_some()) {
+        let missing = path.missing.as_deref().unwrap_or("down");
+        why.push(format!("missing: {missing}"));
+    }
+    if !why.is_empty() {
+        told.push_str(&format!(" ({})", why.join("; ")));
+    }
+    told
 }
 
 /// A limit, and what it does.
@@ -680,6 +698,48 @@ mod tests {
             "{text}"
         );
         assert!(shown(300).contains("again after a loss"));
+    }
+
+    #[test]
+    fn a_path_is_shown_with_when_it_is_used_and_why_not() {
+        let path =
+            |up, priority: Option<&str>, reason: Option<&str>, missing: Option<&str>| PathReport {
+                iface: "wwan0".into(),
+                up,
+                backup: priority == Some("backup"),
+                priority: priority.map(Into::into),
+                reason: reason.map(Into::into),
+                missing: missing.map(Into::into),
+                ..PathReport::default()
+            };
+        let quota = Some("its quota is used up, back at noon");
+        for (report, told) in [
+            (path(true, None, None, None), "wwan0"),
+            (path(true, Some("always"), None, None), "wwan0"),
+            (
+                path(true, Some("secondary"), None, None),
+                "wwan0, secondary",
+            ),
+            (
+                path(true, Some("backup"), quota, None),
+                "wwan0, backup (its quota is used up, back at noon)",
+            ),
+            (
+                path(false, Some("never"), quota, None),
+                "wwan0 (not used: its quota is used up, back at noon)",
+            ),
+            (
+                path(false, Some("never"), None, None),
+                "wwan0 (not used: priority = \"never\")",
+            ),
+            (
+                path(false, Some("always"), None, Some("no cable")),
+                "wwan0 (missing: no cable)",
+            ),
+            (path(false, None, None, None), "wwan0 (missing: down)"),
+        ] {
+            assert_eq!(path_text(&report), told);
+        }
     }
 
     #[test]

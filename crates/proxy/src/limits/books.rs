@@ -11,6 +11,7 @@ use manypath_control::wire::LimitOf;
 use tracing::{info, warn};
 
 use super::quota::{Carried, Found, Meter, QuotaSpec, Ruling};
+use super::standing::Spent;
 use super::store::{self, Counts};
 use crate::seldom::{Others, Seldom};
 
@@ -188,10 +189,23 @@ impl Books {
 
     /// What the quotas that are used up make of a path or a class, by its name in the configuration.
     pub(super) fn ruling(&self, of: LimitOf, name: &str) -> Ruling {
+        Ruling::of(self.spent_of(of, name).map(|meter| &meter.spec.then))
+    }
+
+    /// The quotas of a path or a class that are used up, and when the next period of each begins.
+    pub(super) fn spent(&self, of: LimitOf, name: &str, now: Timestamp) -> Vec<Spent<'_>> {
+        let spent = self.spent_of(of, name);
+        spent
+            .map(|meter| (&meter.spec, meter.resets_at(now)))
+            .collect()
+    }
+
+    fn spent_of(&self, of: LimitOf, name: &str) -> impl Iterator<Item = &Meter> {
         let of_it = self.accounts.iter();
-        let of_it = of_it.filter(|account| account.of == of && account.name == name);
-        let spent = of_it.filter(|account| account.meter.is_spent());
-        Ruling::of(spent.map(|account| &account.meter.spec.then))
+        let of_it = of_it.filter(move |account| account.of == of && account.name == name);
+        of_it
+            .map(|account| &account.meter)
+            .filter(|meter| meter.is_spent())
     }
 
     /// The file and what is to be in it, if that is due; `now`: it is in any case.
@@ -240,7 +254,7 @@ impl Books {
                 amount: spec.amount,
                 used: used.bytes,
                 spent: account.meter.is_spent(),
-                resets_at: spec.reset.next(now.max(used.began)).as_second(),
+                resets_at: account.meter.resets_at(now).as_second(),
                 kept: !self.failing,
             }
         };

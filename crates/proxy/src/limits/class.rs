@@ -21,6 +21,7 @@ use super::order::{self, MTU, Refused};
 use super::pace::{Pace, PaceState, Rein};
 use super::path::{PathLimit, Paths, wanted};
 use super::quota::{Carried, QuotaSpec, Ruling};
+use super::standing::Standing;
 use crate::target::rules::{Question, Rule};
 
 /// A class as a configuration has it.
@@ -216,6 +217,19 @@ impl Known {
         let mut classes = self.config.classes.iter();
         paths.any(|path| !path.schedule.is_empty())
             || classes.any(|class| !class.schedule.is_empty())
+    }
+
+    /// When each path is used at this time.
+    pub(super) fn standings(&self, now: Timestamp) -> Vec<Standing> {
+        let is_path = |path: &&PathLimit| {
+            self.named.is_empty() || self.named.iter().any(|spec| spec.iface == path.interface)
+        };
+        let paths = self.config.paths.iter().filter(is_path);
+        let standing = |path: &PathLimit| {
+            let spent = self.books.spent(LimitOf::Path, &path.name, now);
+            Standing::of(&path.interface, path.priority, &spent)
+        };
+        paths.map(standing).collect()
     }
 
     /// The paths as they are at this time, and which there are to be.

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::class::Limiter;
 use super::order::Refused;
+use super::standing::Standing;
 use super::store;
 
 /// How often the clock is looked at where there are schedules.
@@ -81,6 +82,11 @@ impl Limiter {
         self.act(host, Timestamp::now());
         self.save_now();
         Ok(())
+    }
+
+    /// When each path of the configuration is used at present.
+    pub(crate) fn standings(&self) -> Vec<Standing> {
+        self.known().standings(Timestamp::now())
     }
 
     /// The quotas, and what was used of each.

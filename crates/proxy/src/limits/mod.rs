@@ -11,6 +11,7 @@ mod order;
 mod pace;
 mod path;
 mod quota;
+mod standing;
 mod store;
 
 pub(crate) use admission::Seat;
@@ -21,3 +22,4 @@ pub(crate) use order::Refused;
 pub(crate) use pace::Paced;
 pub use path::{PathHours, PathLimit, PathRate, Priority, wanted};
 pub use quota::{Count, QuotaSpec, Then, read_amount};
+pub(crate) use standing::note;

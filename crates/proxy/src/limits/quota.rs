@@ -142,12 +142,17 @@ impl QuotaSpec {
         let (reset, count) = (&self.reset, self.count.name());
         format!("{of} {name} {} {reset} {count}", reset.period().name())
     }
+
+    /// How much a period has: `30GB a month`.
+    pub(super) fn what(&self) -> String {
+        let (amount, period) = (amount_text(self.amount), self.reset.period().name());
+        format!("{amount} a {period}")
+    }
 }
 
 impl fmt::Display for QuotaSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (amount, period) = (amount_text(self.amount), self.reset.period().name());
-        write!(f, "{amount} a {period} from {}, ", self.reset)?;
+        write!(f, "{} from {}, ", self.what(), self.reset)?;
         if self.count != Count::Both {
             write!(f, "{} alone, ", self.count.name())?;
         }
@@ -268,6 +273,11 @@ impl Meter {
     pub(super) fn reset(&mut self, carried: Carried) {
         self.used.bytes = 0;
         self.seen = carried;
+    }
+
+    /// When the next period begins, whatever the clock did.
+    pub(super) fn resets_at(&self, now: Timestamp) -> Timestamp {
+        self.spec.reset.next(now.max(self.used.began))
     }
 
     pub(super) fn is_spent(&self) -> bool {

@@ -11,15 +11,21 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use crate::limits::{Limiter, note};
 use crate::live::Live;
 
 /// Asks a running stack when it is asked itself.
 #[derive(Debug)]
-pub struct OfStack(pub Host);
+pub struct OfStack {
+    /// The stack.
+    pub host: Host,
+    /// What takes paths out.
+    pub limiter: Limiter,
+}
 
 impl Collector for OfStack {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Self(host) = self;
+        let Self { host, limiter } = self;
         let (used, limit) = host.memory();
         let gauges = [
             (
@@ -43,7 +49,8 @@ impl Collector for OfStack {
             let kind = gauge.metric_type();
             gauge.encode(to.encode_descriptor(name, help, None, kind)?)?;
         }
-        let overview = Live(host.clone()).overview();
+        let mut overview = Live(host.clone()).overview();
+        note(&limiter.standings(), &mut overview.paths);
         let kind = ConstCounter::new(0u64).metric_type();
         let mut family = to.encode_descriptor(
             "manypath_stack_events",

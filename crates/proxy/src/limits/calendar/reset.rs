@@ -151,6 +151,13 @@ impl Reset {
         begun.max().unwrap_or(Timestamp::MIN)
     }
 
+    /// What the clock of the zone shows at a time, as `2026-12-01 00:00 Europe/Brussels`.
+    #[must_use]
+    pub fn clock_at(&self, at: Timestamp) -> String {
+        let shown = self.zone.0.to_datetime(at);
+        format!("{} {} {}", shown.date(), shown.strftime("%H:%M"), self.zone)
+    }
+
     /// When the next one begins.
     #[must_use]
     pub fn next(&self, now: Timestamp) -> Timestamp {
