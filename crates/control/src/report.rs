@@ -85,7 +85,7 @@ pub struct QuotaReport {
     pub spent: bool,
     /// When the next period begins, seconds since 1970.
     pub resets_at: i64,
-    /// The count is in the file of quotas; false while that cannot be written.
+    /// The count is in the file of quotas; false while that cannot be written, or is another process's.
     pub kept: bool,
 }
 

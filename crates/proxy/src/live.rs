@@ -201,6 +201,7 @@ fn paths(host: &Host) -> Vec<PathReport> {
         backup: path.backup,
         mtu: path.mtu,
         missing,
+        ..PathReport::default()
     };
     let there = host.paths().into_iter().map(|path| report(path, None));
     let stalled = host.stalled().into_iter();

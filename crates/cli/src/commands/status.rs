@@ -351,7 +351,9 @@ fn quota_line(quota: &QuotaReport) -> String {
         told.push_str(&format!(", used up: {}", quota.then));
     }
     if !quota.kept {
-        told.push_str(" (in memory alone: its file cannot be written, see the log)");
+        told.push_str(
+            " (in memory alone: its file cannot be written or is another process's, see the log)",
+        );
     }
     told
 }

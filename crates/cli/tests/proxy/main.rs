@@ -1,6 +1,7 @@
 //! `manypath proxy`, `check`, `reload` and `password` as a user has them, over the host's TCP on the loopback.
 
 mod mass;
+mod quotas;
 mod stock;
 
 use std::fs;

@@ -3,20 +3,16 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use manypath_control::report::QuotaReport;
 use manypath_control::wire::LimitOf;
 use tracing::{info, warn};
 
+use super::keeping::Keeping;
 use super::quota::{Carried, Found, Meter, QuotaSpec, Ruling};
 use super::standing::Spent;
-use super::store::{self, Counts};
-use crate::seldom::{Others, Seldom};
-
-/// No more than this is lost when the process is killed.
-const SAVE_EVERY: Duration = Duration::from_secs(1);
 
 /// A path by its interface, or a class, and what it has carried.
 pub(super) type AllCarried = BTreeMap<(LimitOf, String), Carried>;
@@ -53,35 +49,12 @@ impl Account {
 }
 
 /// All quotas.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Books {
     accounts: Vec<Account>,
-    /// What the file has, of quotas that no configuration has any more, too.
-    kept: Counts,
-    file: Option<PathBuf>,
     /// Something is to be done about what the last looks have found.
     turned: bool,
-    /// What the file does not have yet.
-    unsaved: bool,
-    saved_at: Option<Instant>,
-    /// The last time that it was written failed.
-    failing: bool,
-    failed: Seldom,
-}
-
-impl Default for Books {
-    fn default() -> Self {
-        Self {
-            accounts: Vec::new(),
-            kept: Counts::new(),
-            file: None,
-            turned: false,
-            unsaved: false,
-            saved_at: None,
-            failing: false,
-            failed: Seldom::every(Duration::from_secs(60)),
-        }
-    }
+    keeping: Keeping,
 }
 
 impl Books {
@@ -94,17 +67,9 @@ impl Books {
         now: Timestamp,
     ) {
         self.keep_counts();
-        if self.file.as_deref() != Some(file) && !wanted.is_empty() {
-            let (counts, told) = store::read(file);
-            for line in told {
-                warn!("{line}");
-            }
-            // What was counted here meanwhile is newer.
-            for (key, used) in counts {
-                self.kept.entry(key).or_insert(used);
-            }
-            self.file = Some(file.to_owned());
-            self.unsaved = true;
+        if !wanted.is_empty() {
+            self.keeping.open(file);
+            self.keeping.is_behind();
         }
         let mut before = std::mem::take(&mut self.accounts);
         for quota in wanted {
@@ -117,7 +82,7 @@ impl Books {
                 }
                 _ => {
                     let carried = all.get(&(quota.of, quota.counted.clone())).copied();
-                    let kept = self.kept.get(&key).copied();
+                    let kept = self.keeping.kept(&key);
                     let meter = Meter::new(quota.spec, kept, carried.unwrap_or_default(), now);
                     Account {
                         of: quota.of,
@@ -130,13 +95,12 @@ impl Books {
             };
             self.accounts.push(account);
         }
-        self.unsaved |= !self.accounts.is_empty();
     }
 
     fn keep_counts(&mut self) {
         let counts = self.accounts.iter();
         let counts = counts.map(|account| (account.key.clone(), account.meter.used));
-        self.kept.extend(counts);
+        self.keeping.note(counts);
     }
 
     /// Counts what was carried since the last look, and tells what came of it. `None`: there are no quotas; otherwise when to look again.
@@ -161,7 +125,9 @@ impl Books {
                     "the clock went back to before the period that the quota of {of} {name} counts: counting goes on, and begins anew with the first period after that one"
                 ),
             }
-            self.unsaved |= account.meter.used != before;
+            if account.meter.used != before {
+                self.keeping.is_behind();
+            }
         }
         let waits = self
             .accounts
@@ -183,8 +149,15 @@ impl Books {
             account.meter.reset(carried);
             any = true;
         }
-        self.unsaved |= any;
+        if any {
+            self.keeping.is_behind();
+        }
         any
+    }
+
+    /// Why nothing can be ordered about counts here: another process keeps them.
+    pub(super) fn kept_elsewhere(&self) -> Option<String> {
+        self.keeping.elsewhere()
     }
 
     /// What the quotas that are used up make of a path or a class, by its name in the configuration.
@@ -208,38 +181,24 @@ impl Books {
             .filter(|meter| meter.is_spent())
     }
 
-    /// The file and what is to be in it, if that is due; `now`: it is in any case.
+    /// The file and what is to be in it, if that is due; `at_once`: it is in any case.
     pub(super) fn take_unsaved(&mut self, at_once: bool) -> Option<(PathBuf, String)> {
-        let now = Instant::now();
-        let is_due = |saved: Instant| now.duration_since(saved) >= SAVE_EVERY;
-        if !self.unsaved || !at_once && !self.saved_at.is_none_or(is_due) {
+        if !self.keeping.is_due(at_once) {
             return None;
         }
-        let file = self.file.clone()?;
+        if let Some(regained) = self.keeping.regain() {
+            for account in &mut self.accounts {
+                account.meter.used = regained.with(&account.key, account.meter.used);
+            }
+            self.turned = true;
+        }
         self.keep_counts();
-        self.unsaved = false;
-        self.saved_at = Some(now);
-        Some((file, store::text(&self.kept)))
+        self.keeping.take()
     }
 
-    /// What became of it. Where it failed, counting goes on in memory, and it is tried again.
+    /// What became of it.
     pub(super) fn saved(&mut self, result: io::Result<()>) {
-        let was_failing = std::mem::replace(&mut self.failing, result.is_err());
-        let Some(file) = &self.file else { return };
-        let file = file.display();
-        match result {
-            Ok(()) if was_failing => info!("quotas are kept in {file} again"),
-            Ok(()) => {}
-            Err(error) => {
-                self.unsaved = true;
-                if let Some(more) = self.failed.due(Instant::now()) {
-                    warn!(
-                        "quotas cannot be kept in {file}: {error}; they are counted in memory and hold until the process ends. Make its folder writable for the user of the process, or name another file by [quotas]{}",
-                        Others(more)
-                    );
-                }
-            }
-        }
+        self.keeping.saved(result);
     }
 
     pub(super) fn reports(&self, now: Timestamp) -> Vec<QuotaReport> {
@@ -255,7 +214,7 @@ impl Books {
                 used: used.bytes,
                 spent: account.meter.is_spent(),
                 resets_at: account.meter.resets_at(now).as_second(),
-                kept: !self.failing,
+                kept: self.keeping.is_kept(),
             }
         };
         self.accounts.iter().map(report).collect()
@@ -267,6 +226,7 @@ mod tests {
     use super::super::calendar::{Period, Reset};
     use super::super::path::Priority;
     use super::super::quota::{Count, Then};
+    use super::super::store;
     use super::*;
 
     fn quota(amount: u64, period: Period, then: Then) -> Wanted {
@@ -340,6 +300,7 @@ mod tests {
         books.look(&carried(65), now);
         save(&mut books);
         // Killed here, and started anew.
+        drop(books);
         let mut books = Books::default();
         books.set(wanted(100), &file, &carried(0), now);
         books.look(&carried(10), now);
@@ -354,6 +315,7 @@ mod tests {
         assert_eq!(books.reports(now)[0].used, 70);
         books.reset(LimitOf::Path, "lte", &carried(50));
         save(&mut books);
+        drop(books);
         let mut books = Books::default();
         books.set(wanted(100), &file, &carried(0), now);
         assert_eq!(books.reports(now)[0].used, 0, "the reset is kept");
@@ -377,5 +339,35 @@ mod tests {
         save(&mut books);
         assert!(books.reports(now)[0].kept, "it is tried again");
         assert!(file.exists());
+    }
+
+    #[test]
+    fn a_second_process_on_one_file_counts_in_memory_and_goes_on_with_both_counts() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, now) = (folder.path().join("quotas"), Timestamp::now());
+        let wanted = || vec![quota(100, Period::Day, Then::Backup)];
+        let (mut first, mut second) = (Books::default(), Books::default());
+        first.set(wanted(), &file, &carried(0), now);
+        first.look(&carried(20), now);
+        save(&mut first);
+        second.set(wanted(), &file, &carried(0), now);
+        second.look(&carried(5), now);
+        assert_eq!(second.reports(now)[0].used, 25);
+        assert!(second.take_unsaved(true).is_none(), "it does not write");
+        assert!(!second.reports(now)[0].kept, "it is told");
+        assert!(second.kept_elsewhere().is_some() && first.kept_elsewhere().is_none());
+        first.look(&carried(90), now);
+        save(&mut first);
+        drop(first);
+        save(&mut second);
+        let told = &second.reports(now)[0];
+        assert_eq!((told.used, told.kept), (95, true));
+        assert_eq!(second.kept_elsewhere(), None);
+        second.look(&carried(10), now);
+        assert!(second.take_turned());
+        assert_eq!(
+            second.ruling(LimitOf::Path, "lte").priority,
+            Priority::Backup
+        );
     }
 }

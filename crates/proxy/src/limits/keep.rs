@@ -73,6 +73,9 @@ impl Limiter {
         name: &str,
     ) -> Result<(), Refused> {
         let mut known = self.known();
+        if let Some(why) = known.books.kept_elsewhere() {
+            return Err(("state", why));
+        }
         let carried = known.carried(host);
         if !known.books.reset(of, name, &carried) {
             let of = of.name();

@@ -7,6 +7,8 @@ mod books;
 pub mod calendar;
 mod class;
 mod keep;
+mod keeping;
+mod lock;
 mod order;
 mod pace;
 mod path;

@@ -44,7 +44,7 @@ enum Bad {
 }
 
 /// Beside the file: the one before, and the next one while it is written.
-fn beside(path: &Path, end: &str) -> PathBuf {
+pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(end);
     path.with_file_name(name)
