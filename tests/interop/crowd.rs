@@ -71,7 +71,8 @@ impl Stack {
         let thread = std::thread::spawn(move || {
             block_on(async {
                 let (near, far) = Host::memory_pair().expect("a cable");
-                let server = Server::start_in(&folder, pid, "a crowd".into(), Live(near.clone()));
+                let server =
+                    Server::start_in(&folder, pid, "a crowd".into(), Live::new(near.clone()));
                 let server = server.expect("a socket");
                 let listener = MpListener::bind(&far, target()).expect("a listener");
                 tokio::spawn(echo(listener));

@@ -49,7 +49,9 @@ pub(crate) fn configure(folder: &std::path::Path, before: &str, more: &str) -> P
 fn start(net: &Net, folder: &std::path::Path, more: &str) -> Program {
     let file = configure(folder, "", more);
     let file = file.to_str().expect("UTF-8");
-    let args = ["proxy", "--config", file, "--path", "v1", "--path", "v2"];
+    let args = [
+        "proxy", "--config", file, "--path", "v1", "--path", "v2", "-v",
+    ];
     Program::start(&net.ours, args, "listens on")
 }
 
@@ -151,6 +153,17 @@ fn a_path_holds_its_limit_from_the_first_packet_on_and_another_one_from_the_orde
         l.of == LimitOf::Path && l.name == "v2" && l.bits_per_second == 8_000_000 && l.waits > 0
     };
     assert!(limits.iter().any(|l| of_path(&l)), "{limits:?}");
+    // The first path has 20 Mbit/s, so that it carried more than twice as much meanwhile.
+    let went = limits
+        .iter()
+        .find(|l| of_path(l))
+        .map_or(0, |l| l.elsewhere_bytes);
+    assert!(went > 1_000_000, "{limits:?}");
+    wait_until("the log to tell of it", || {
+        let said = program.said();
+        let told = said.contains("the limit of path v2, 8mbit, begins to hold back");
+        told.then_some(()).ok_or(said)
+    });
     limit(&mut program, &["path", "v2", "2mbit"]);
     let (before, began) = sent(&net.ours, 2);
     let (got, at) = enough(before, 600_000.0);

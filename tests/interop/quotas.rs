@@ -1,11 +1,14 @@
 //! Quotas of a path in `manypath proxy`, counted on the cables: with downloads that run already, over `kill -9`, and counted anew.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use manypath_control::report::{PathReport, QuotaReport};
+use manypath_control::wire::EventReport;
 use manypath_lab::netns::NetNs;
 use manypath_tests::net::{Family, Net, shell};
 use manypath_tests::peer::{self, Speaks};
@@ -84,6 +87,89 @@ fn reset(program: &mut Program) {
     assert!(output.status.success(), "{said}");
 }
 
+/// What a program tells of its limits, in the order in which it does.
+struct Events(Child, Arc<Mutex<Vec<EventReport>>>);
+
+impl Events {
+    fn follow(program: &mut Program) -> Self {
+        let pid = program.pid().to_string();
+        let mut command = manypath(["ctl", "--pid", &pid, "events", "--json"]);
+        for name in [
+            "limit",
+            "limit_held",
+            "quota_spent",
+            "quota_reset",
+            "path_priority",
+        ] {
+            command.args(["--event", name]);
+        }
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+        let out = BufReader::new(child.stdout.take().expect("a pipe"));
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let into = Arc::clone(&told);
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                let event = serde_json::from_str(&line).expect("an event");
+                into.lock().expect("lock").push(event);
+            }
+        });
+        let events = Self(child, told);
+        // An order that changes nothing else shows that it listens.
+        events.wait_for_one("limit", || {
+            let order = ["ctl", "--pid", &pid, "limit", "path", "v1", "900gbit"];
+            assert!(
+                manypath(order)
+                    .output()
+                    .expect("it starts")
+                    .status
+                    .success()
+            );
+            let order = ["ctl", "--pid", &pid, "limit", "path", "v1", "off"];
+            assert!(
+                manypath(order)
+                    .output()
+                    .expect("it starts")
+                    .status
+                    .success()
+            );
+        });
+        events
+    }
+
+    fn all(&self) -> Vec<EventReport> {
+        self.1.lock().expect("lock").clone()
+    }
+
+    /// Waits for an event of this name, and does something before each look.
+    fn wait_for_one(&self, name: &str, mut act: impl FnMut()) -> EventReport {
+        wait_until("an event", || {
+            act();
+            let all = self.all();
+            let found = all.iter().rfind(|event| event.event == name).cloned();
+            found.ok_or((name.to_owned(), all))
+        })
+    }
+
+    fn wait_for_path(&self, priority: &str) {
+        wait_until("an event of the path", || {
+            let all = self.all();
+            let mut paths = all.iter().filter_map(|event| event.path.as_ref());
+            let last = paths.rfind(|path| path.iface == "v2");
+            match last.is_some_and(|path| path.priority.as_deref() == Some(priority)) {
+                true => Ok(()),
+                false => Err((priority.to_owned(), all)),
+            }
+        });
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Both ways together.
 fn all(net: &Net, n: u8) -> f64 {
     carried(&net.ours, n).iter().sum()
@@ -120,6 +206,7 @@ fn a_quota_moves_downloads_that_run_holds_over_kill_9_and_is_counted_anew_by_ord
     );
     let file = configure(folder.path(), "paths = \"named\"", &paths);
     let mut program = start(&net, &file);
+    let events = Events::follow(&mut program);
     let before = all(&net, 2);
     let downloads: Vec<Download> = (0..8).map(|_| Download::start(&net.ours)).collect();
     wait_until("the quota to be used up", || {
@@ -129,6 +216,10 @@ fn a_quota_moves_downloads_that_run_holds_over_kill_9_and_is_counted_anew_by_ord
             false => Err(format!("{quota:?} {}", program.said())),
         }
     });
+    let spent = events.wait_for_one("quota_spent", || {});
+    let spent = spent.quota.expect("it is in the event");
+    assert_eq!((spent.name.as_str(), spent.amount), ("second", 20_000_000));
+    events.wait_for_path("never");
     let paths = program.report().paths;
     let out = |path: &PathReport| {
         let reason = path.reason.as_deref().unwrap_or_default();
@@ -185,6 +276,7 @@ fn a_quota_moves_downloads_that_run_holds_over_kill_9_and_is_counted_anew_by_ord
     program.signal(Signal::SIGKILL);
     let _ = program.end();
     let mut program = start(&net, &file);
+    let events = Events::follow(&mut program);
     let told = quota(&mut program);
     assert!(
         told.used < 1000 && !told.spent,
@@ -199,6 +291,7 @@ fn a_quota_moves_downloads_that_run_holds_over_kill_9_and_is_counted_anew_by_ord
         }
     });
     wait_carried(&net, &program, 1, 1e6);
+    events.wait_for_path("never");
     reset(&mut program);
     let begun = Instant::now();
     wait_carried(&net, &program, 2, 1e6);
@@ -209,6 +302,8 @@ fn a_quota_moves_downloads_that_run_holds_over_kill_9_and_is_counted_anew_by_ord
         begun.elapsed()
     );
     assert!(download.is_running(), "{}", program.said());
+    events.wait_for_one("quota_reset", || {});
+    events.wait_for_path("always");
     download.end();
     program.interrupt();
 }

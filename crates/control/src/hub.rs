@@ -63,6 +63,8 @@ pub trait Backend: Send + Sync + 'static {
     }
     /// All events for controllers from now on.
     fn news(&self) -> News;
+    /// Microseconds since the process began, as events have them.
+    fn now_us(&self) -> u64;
     /// Reads the configuration anew and puts it in force, or says everything that is wrong with it; `None` where there is no
     /// configuration file.
     fn reload(&self) -> Option<Reloading> {
@@ -80,6 +82,8 @@ pub type Reloading = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 pub struct News {
     /// They come in order.
     pub events: mpsc::Receiver<Event>,
+    /// What has happened to limits, quotas and paths; numbered, and given their time, when they are told.
+    pub limits: mpsc::Receiver<EventReport>,
     /// How many did not fit so far.
     pub lost: Arc<AtomicU64>,
 }
@@ -180,12 +184,35 @@ impl Hub {
     /// first one goes at once then, as its answer is worth the most; what follows it goes together, since each write would wake
     /// its reader.
     pub(crate) async fn distribute(self: Arc<Self>, mut news: News) {
-        while let Some(first) = news.events.recv().await {
+        loop {
+            let first = tokio::select! {
+                Some(first) = news.events.recv() => first,
+                Some(limits) = news.limits.recv() => {
+                    self.tell_of_limits(limits);
+                    continue;
+                }
+                else => return,
+            };
             tokio::task::yield_now().await;
             self.pass_on(&first, &news, Pace::AtOnce);
             tokio::task::yield_now().await;
             while let Ok(event) = news.events.try_recv() {
                 self.pass_on(&event, &news, Pace::Together);
+            }
+        }
+    }
+
+    /// Tells what has happened to limits: nobody has to answer it at once.
+    fn tell_of_limits(&self, mut report: EventReport) {
+        let _turn = lock(&self.turn);
+        let mut state = lock(&self.state);
+        state.seq += 1;
+        (report.seq, report.at_us) = (state.seq, self.backend.now_us());
+        let line = self.line(&report);
+        let clients = state.clients.values();
+        for client in clients.filter(|client| client.wants(&report).is_some()) {
+            if client.has_room(&report) {
+                client.push(&line, Pace::Together);
             }
         }
     }

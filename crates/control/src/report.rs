@@ -125,6 +125,8 @@ pub struct LimitReport {
     pub waits: u64,
     /// Connections that wait for it now.
     pub waiting: u64,
+    /// Bytes of packets that went by other paths meanwhile; of a path alone.
+    pub elsewhere_bytes: u64,
 }
 
 /// A local address that the process uses, or wants to.

@@ -211,6 +211,25 @@ fn every_event() -> Vec<EventReport> {
         events: Some(1),
         ..blank()
     });
+    for event in ["limit", "limit_held"] {
+        all.push(EventReport {
+            event: event.to_owned(),
+            limit: Some(Box::default()),
+            ..blank()
+        });
+    }
+    for event in ["quota_spent", "quota_reset"] {
+        all.push(EventReport {
+            event: event.to_owned(),
+            quota: Some(Box::default()),
+            ..blank()
+        });
+    }
+    all.push(EventReport {
+        event: "path_priority".to_owned(),
+        path: Some(Box::default()),
+        ..blank()
+    });
     all.push(EventReport {
         event: "sample".to_owned(),
         sample: Some(Box::new(full())),

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::report::{ConnReport, ProcessReport};
+use crate::report::{ConnReport, LimitReport, PathReport, ProcessReport, QuotaReport};
 use crate::view::ViewReport;
 
 /// Version of the protocol. Fields are only ever added within one.
@@ -261,7 +261,7 @@ pub struct Wanted {
 }
 
 /// The names of all events.
-pub const EVENTS: [&str; 16] = [
+pub const EVENTS: [&str; 21] = [
     "opening",
     "created",
     "established",
@@ -275,6 +275,11 @@ pub const EVENTS: [&str; 16] = [
     "timeout",
     "new_local_addr",
     "del_local_addr",
+    "limit",
+    "limit_held",
+    "quota_spent",
+    "quota_reset",
+    "path_priority",
     "decision",
     "sample",
     "lost",
@@ -447,7 +452,8 @@ pub struct DecisionReport {
 #[serde(default)]
 pub struct EventReport {
     /// Its name: `opening`, `created`, `established`, `closed`, `fallback`, `sub_established`, `sub_closed`, `sub_priority`, `announced`,
-    /// `removed`, `timeout`, `new_local_addr`, `del_local_addr`, `decision`, `sample`, `lost`.
+    /// `removed`, `timeout`, `new_local_addr`, `del_local_addr`, `limit`, `limit_held`, `quota_spent`, `quota_reset`, `path_priority`, `decision`,
+    /// `sample`, `lost`.
     pub event: String,
     /// Rises by one for each event of the process but `decision`; a gap is one that was filtered out.
     pub seq: u64,
@@ -527,6 +533,16 @@ pub struct EventReport {
     /// Of `lost`: events that the process could not keep, however that may have come.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub events: Option<u64>,
+    /// Of `limit`: what was set, at 0 bits a second that there is none any more. Of `limit_held`: a limit that held something back in the last second,
+    /// with what it has held back in all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Box<LimitReport>>,
+    /// Of `quota_spent` and `quota_reset`: the quota that is used up, or counts anew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quota: Option<Box<QuotaReport>>,
+    /// Of `path_priority`: a path that is used more or less than before, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<Box<PathReport>>,
 }
 
 impl EventReport {

@@ -37,6 +37,8 @@ struct Inner {
     report: Mutex<ConnReport>,
     events: mpsc::Sender<Event>,
     receiver: Mutex<Option<mpsc::Receiver<Event>>>,
+    told: mpsc::Sender<EventReport>,
+    limits: Mutex<Option<mpsc::Receiver<EventReport>>>,
     lost: Arc<AtomicU64>,
     /// What clients have left unread, look by look, again and again.
     unread: Mutex<VecDeque<usize>>,
@@ -50,6 +52,7 @@ impl Fake {
 
     fn with(names: &[&str], report: ConnReport) -> Self {
         let (events, receiver) = mpsc::channel(1 << 17);
+        let (told, limits) = mpsc::channel(16);
         let policies = names.iter().map(|name| (id(name), PathManager::FullMesh));
         Self(Arc::new(Inner {
             policies: Mutex::new(policies.collect()),
@@ -57,6 +60,8 @@ impl Fake {
             report: Mutex::new(report),
             events,
             receiver: Mutex::new(Some(receiver)),
+            told,
+            limits: Mutex::new(Some(limits)),
             lost: Arc::default(),
             unread: Mutex::default(),
             paths: Mutex::default(),
@@ -144,8 +149,19 @@ impl Backend for Fake {
         let events = self.0.receiver.lock().expect("lock").take();
         News {
             events: events.expect("one server"),
+            limits: self
+                .0
+                .limits
+                .lock()
+                .expect("lock")
+                .take()
+                .expect("one server"),
             lost: Arc::clone(&self.0.lost),
         }
+    }
+
+    fn now_us(&self) -> u64 {
+        2_000_000
     }
 
     fn unread(&self, _: BorrowedFd<'_>) -> Option<usize> {
@@ -1116,4 +1132,36 @@ async fn decisions_are_sent_to_sessions_that_subscribe_to_them() {
     assert!(told.decision.is_some());
     let told = all.next_event().await.expect("line").expect("open");
     assert_eq!((told.event.as_str(), told.seq), ("established", 1));
+}
+
+#[tokio::test]
+async fn what_happens_to_limits_is_numbered_among_the_other_events() {
+    let bench = bench(Fake::new(&["1.1"]));
+    let mut client = bench.client().await;
+    client.subscribe(Filter::default()).await.expect("done");
+    let mut of_quotas = bench.client().await;
+    let wanted = Filter::of(["quota_spent"]);
+    of_quotas.subscribe(wanted).await.expect("done");
+    for event in ["limit", "quota_spent"] {
+        let report = EventReport {
+            event: event.to_owned(),
+            limit: Some(Box::default()),
+            ..EventReport::default()
+        };
+        bench.fake.0.told.try_send(report).expect("room");
+    }
+    let mut told = Vec::new();
+    for _ in 0..2 {
+        told.push(client.next_event().await.expect("line").expect("open"));
+    }
+    bench.fake.happen(Some("1.1"), UP);
+    told.push(client.next_event().await.expect("line").expect("open"));
+    let names: Vec<_> = told.iter().map(|e| (e.event.as_str(), e.seq)).collect();
+    assert_eq!(
+        names,
+        [("limit", 1), ("quota_spent", 2), ("established", 3)]
+    );
+    assert_eq!(told[0].at_us, 2_000_000);
+    let only = of_quotas.next_event().await.expect("line").expect("open");
+    assert_eq!((only.event.as_str(), only.seq), ("quota_spent", 2));
 }

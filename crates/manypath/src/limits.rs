@@ -47,6 +47,8 @@ pub struct LimitInfo {
     pub held: Duration,
     /// Connections that wait for it now.
     pub waiting: usize,
+    /// Bytes of packets that went by other paths while connections waited for it; of a path alone.
+    pub elsewhere: u64,
 }
 
 impl From<LimitState> for LimitInfo {
@@ -57,6 +59,7 @@ impl From<LimitState> for LimitInfo {
             sent: state.sent,
             held: Duration::from_micros(state.held.time.as_micros()),
             waiting: state.waiting,
+            elsewhere: state.held.elsewhere,
         }
     }
 }

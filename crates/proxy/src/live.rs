@@ -3,6 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Instant;
 
 use manypath_control::convert;
 use manypath_control::report::{
@@ -23,11 +24,28 @@ use crate::limits::{Limiter, Refused, note};
 
 /// A running stack, for a [control socket](manypath_control::server::Server).
 #[derive(Clone, Debug)]
-pub struct Live(pub Host);
+pub struct Live {
+    host: Host,
+    limiter: Limiter,
+}
+
+impl Live {
+    /// A stack without limits but those that are ordered.
+    #[must_use]
+    pub fn new(host: Host) -> Self {
+        Self::limited(host, Limiter::default())
+    }
+
+    /// A stack with these limits.
+    #[must_use]
+    pub fn limited(host: Host, limiter: Limiter) -> Self {
+        Self { host, limiter }
+    }
+}
 
 impl Backend for Live {
     fn overview(&self) -> Overview {
-        let Self(host) = self;
+        let Self { host, limiter } = self;
         let (used, limit) = host.memory();
         let memory = MemoryReport {
             used: used as u64,
@@ -44,50 +62,59 @@ impl Backend for Live {
                 .chain([(HOST_REPAIRS, host.repairs())])
                 .map(owned)
                 .collect(),
-            limits: Limiter::default().reports(Some(host)),
+            limits: limiter.reports(Some(host)),
             classes: Vec::new(),
             quotas: Vec::new(),
         }
     }
 
     fn connections(&self) -> Vec<ConnReport> {
-        let known = self.0.conns().into_iter();
+        let known = self.host.conns().into_iter();
         let mut all: Vec<_> = known.filter_map(|id| self.connection(id)).collect();
         all.sort_by_key(|conn| std::cmp::Reverse(conn.age_us));
         all
     }
 
     fn connection(&self, id: ConnId) -> Option<ConnReport> {
-        let info = self.0.conn_info(id)?;
-        let name = |iface| self.0.iface_name(iface);
-        Some(convert::connection(&info, self.0.now(), &name))
+        let info = self.host.conn_info(id)?;
+        let name = |iface| self.host.iface_name(iface);
+        Some(convert::connection(&info, self.host.now(), &name))
     }
 
     fn view(&self, id: ConnId) -> Option<View> {
-        self.0.conn_info(id).map(|info| View::from(&info))
+        self.host.conn_info(id).map(|info| View::from(&info))
     }
 
     fn decisions(&self, id: ConnId) -> Option<Vec<DecisionReport>> {
-        let (decisions, now) = (self.0.decisions(id)?, self.0.now());
+        let (decisions, now) = (self.host.decisions(id)?, self.host.now());
         let told = decisions.iter().map(|d| convert::decision(d, now));
         Some(told.collect())
     }
 
     fn policy(&self, id: ConnId) -> Option<PathManager> {
-        self.0.conn_info(id).map(|info| info.path_manager)
+        self.host.conn_info(id).map(|info| info.path_manager)
     }
 
     fn command(&self, id: ConnId, command: Command) -> Result<Done, StackError> {
-        self.0.command(id, command)
+        self.host.command(id, command)
     }
 
     fn limit(&self, asked: &LimitOrder) -> Result<(), Refused> {
-        Limiter::default().obey(Some(&self.0), asked)
+        self.limiter.obey(Some(&self.host), asked)
     }
 
     fn news(&self) -> News {
-        let (events, lost) = self.0.path_events();
-        News { events, lost }
+        let (events, lost) = self.host.path_events();
+        let limits = self.limiter.listen(Arc::clone(&lost));
+        News {
+            events,
+            limits,
+            lost,
+        }
+    }
+
+    fn now_us(&self) -> u64 {
+        self.host.now().as_micros()
     }
 
     fn unread(&self, socket: BorrowedFd<'_>) -> Option<usize> {
@@ -101,6 +128,7 @@ pub struct Configured {
     live: Option<Live>,
     asker: Asker,
     limiter: Limiter,
+    began: Instant,
 }
 
 impl Configured {
@@ -108,16 +136,17 @@ impl Configured {
     #[must_use]
     pub fn new(stack: Option<Host>, asker: Asker, limiter: Limiter) -> Self {
         Self {
+            live: stack.map(|host| Live::limited(host, limiter.clone())),
             limiter,
-            live: stack.map(Live),
             asker,
+            began: Instant::now(),
         }
     }
 }
 
 impl Backend for Configured {
     fn overview(&self) -> Overview {
-        let host = self.live.as_ref().map(|live| &live.0);
+        let host = self.live.as_ref().map(|live| &live.host);
         let mut of_stack = self.live.as_ref().map(Live::overview).unwrap_or_default();
         note(&self.limiter.standings(), &mut of_stack.paths);
         Overview {
@@ -161,21 +190,32 @@ impl Backend for Configured {
     fn news(&self) -> News {
         match &self.live {
             Some(live) => live.news(),
-            // Nothing ever happens where there is no stack.
-            None => News {
-                events: mpsc::channel(1).1,
-                lost: Arc::new(AtomicU64::new(0)),
-            },
+            // Nothing ever happens to connections where there is no stack.
+            None => {
+                let lost = Arc::new(AtomicU64::new(0));
+                News {
+                    events: mpsc::channel(1).1,
+                    limits: self.limiter.listen(Arc::clone(&lost)),
+                    lost,
+                }
+            }
+        }
+    }
+
+    fn now_us(&self) -> u64 {
+        match &self.live {
+            Some(live) => live.now_us(),
+            None => u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX),
         }
     }
 
     fn limit(&self, asked: &LimitOrder) -> Result<(), Refused> {
-        let host = self.live.as_ref().map(|live| &live.0);
+        let host = self.live.as_ref().map(|live| &live.host);
         self.limiter.obey(host, asked)
     }
 
     fn reset_quota(&self, of: LimitOf, name: &str) -> Result<(), Refused> {
-        let host = self.live.as_ref().map(|live| &live.0);
+        let host = self.live.as_ref().map(|live| &live.host);
         self.limiter.reset_quota(host, of, name)
     }
 

@@ -232,6 +232,32 @@ fn what_a_limit_holds_back_is_told() {
 }
 
 #[test]
+fn what_went_by_another_path_for_a_limit_is_told() {
+    let mut upload = Upload::new(1);
+    let elsewhere = |upload: &mut Upload, iface| {
+        let state = upload.client(|stack, _| stack.path_limit(IfaceId(iface)));
+        state.expect("a limit is set").held.elsewhere
+    };
+    upload.client(|stack, now| {
+        let limit = |rate| Some(RateLimit::new(rate, MTU));
+        stack.limit_path(now, IfaceId(0), limit(5_000_000));
+        stack.limit_path(now, IfaceId(1), limit(u64::MAX));
+    });
+    let _ = upload.bits_in(SECOND);
+    let before = elsewhere(&mut upload, 0);
+    let bits = upload.bits_in(Duration::from_secs(2));
+    let bytes = (elsewhere(&mut upload, 0) - before) as f64;
+    let other = (bits - 10e6) / 8.0;
+    assert!(other > 15e6, "{other}: the other path carries the rest");
+    // At times data waits for neither.
+    assert!(
+        bytes > other * 0.9 && bytes < other * 1.02,
+        "{bytes} of {other}"
+    );
+    assert_eq!(elsewhere(&mut upload, 1), 0, "nothing waits for the other");
+}
+
+#[test]
 fn tiny_limits_neither_panic_nor_let_more_through() {
     for rate in [0, 1, 8_000] {
         let mut upload = Upload::new(1);

@@ -178,7 +178,7 @@ async fn ask(
     // Both have a control socket; one has a controller that owns all connections.
     let mut arms = Vec::new();
     for (host, name) in hosts.into_iter().zip(NAMES) {
-        let live = Live(host.clone());
+        let live = Live::new(host.clone());
         let sockets = folder.join("manypath");
         let server = Server::start_in(&sockets, name, "measures delays".to_owned(), live)?;
         arms.push((host, server));

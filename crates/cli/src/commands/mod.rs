@@ -58,7 +58,7 @@ impl Opened {
         self.sockets
             .stack
             .as_ref()
-            .map(|host| Live(host.clone()).connections())
+            .map(|host| Live::new(host.clone()).connections())
             .unwrap_or_default()
     }
 
@@ -112,7 +112,7 @@ pub(crate) fn open(
     let sockets = open_sockets(args, wanted, protos, purpose)?;
     // Being seen is a convenience: traffic flows without it.
     let control = sockets.stack.as_ref().and_then(|host| {
-        Server::start(title, Live(host.clone()))
+        Server::start(title, Live::limited(host.clone(), sockets.limiter.clone()))
             .inspect_err(
                 |error| tracing::warn!(%error, "`manypath status` will not see this process"),
             )

@@ -329,6 +329,10 @@ fn limit_line(limit: &LimitReport) -> String {
         let held = micros(limit.held_us);
         told.push_str(&format!(", held back for {held} in all"));
     }
+    if limit.elsewhere_bytes > 0 {
+        let elsewhere = bytes(limit.elsewhere_bytes);
+        told.push_str(&format!(", {elsewhere} went by other paths meanwhile"));
+    }
     if limit.waiting > 0 {
         told.push_str(&format!(", {} waiting", limit.waiting));
     }

@@ -54,6 +54,8 @@ pub(super) struct Books {
     accounts: Vec<Account>,
     /// Something is to be done about what the last looks have found.
     turned: bool,
+    /// Quotas that are used up or count anew since that was told, by their keys.
+    told: Vec<String>,
     keeping: Keeping,
 }
 
@@ -111,6 +113,9 @@ impl Books {
             let (of, name) = (account.of.name(), &account.name);
             let found = account.meter.look(carried, now);
             self.turned |= found != Found::Nothing;
+            if matches!(found, Found::Spent | Found::Reset) {
+                self.told.push(account.key.clone());
+            }
             match found {
                 Found::Nothing => {}
                 Found::Spent => {
@@ -147,6 +152,7 @@ impl Books {
         for account in self.accounts.iter_mut().filter(|a| a.is_of(of, name)) {
             let carried = account.carried(all);
             account.meter.reset(carried);
+            self.told.push(account.key.clone());
             any = true;
         }
         if any {
@@ -201,23 +207,35 @@ impl Books {
         self.keeping.saved(result);
     }
 
+    /// The quotas that were used up, or counted anew, since this was asked last.
+    pub(super) fn take_told(&mut self, now: Timestamp) -> Vec<QuotaReport> {
+        let told = std::mem::take(&mut self.told);
+        let account = |key: &String| self.accounts.iter().find(|account| account.key == *key);
+        let found = told.iter().filter_map(account);
+        found.map(|account| self.report(account, now)).collect()
+    }
+
     pub(super) fn reports(&self, now: Timestamp) -> Vec<QuotaReport> {
-        let report = |account: &Account| {
-            let (spec, used) = (&account.meter.spec, account.meter.used);
-            QuotaReport {
-                of: account.of,
-                name: account.name.clone(),
-                period: spec.reset.period().name().to_owned(),
-                count: spec.count.name().to_owned(),
-                then: spec.then.to_string(),
-                amount: spec.amount,
-                used: used.bytes,
-                spent: account.meter.is_spent(),
-                resets_at: account.meter.resets_at(now).as_second(),
-                kept: self.keeping.is_kept(),
-            }
-        };
-        self.accounts.iter().map(report).collect()
+        self.accounts
+            .iter()
+            .map(|account| self.report(account, now))
+            .collect()
+    }
+
+    fn report(&self, account: &Account, now: Timestamp) -> QuotaReport {
+        let (spec, used) = (&account.meter.spec, account.meter.used);
+        QuotaReport {
+            of: account.of,
+            name: account.name.clone(),
+            period: spec.reset.period().name().to_owned(),
+            count: spec.count.name().to_owned(),
+            then: spec.then.to_string(),
+            amount: spec.amount,
+            used: used.bytes,
+            spent: account.meter.is_spent(),
+            resets_at: account.meter.resets_at(now).as_second(),
+            kept: self.keeping.is_kept(),
+        }
     }
 }
 

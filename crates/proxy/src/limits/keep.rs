@@ -1,14 +1,17 @@
 //! Limits as time passes: quotas are counted, what is due is done, and the counts are kept.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use manypath_control::report::QuotaReport;
-use manypath_control::wire::LimitOf;
+use manypath_control::wire::{EventReport, LimitOf};
 use manypath_io::Host;
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::class::Limiter;
+use super::limiter::Limiter;
 use super::order::Refused;
 use super::standing::Standing;
 use super::store;
@@ -44,11 +47,22 @@ impl Limiter {
         let carried = known.carried(host);
         let wait = known.books.look(&carried, now);
         let (turned, scheduled) = (known.books.take_turned(), known.has_schedules());
+        let told = known.books.take_told(now);
         drop(known);
+        for quota in told {
+            self.0.news.quota(quota);
+        }
         if turned || scheduled {
             self.act(host, now);
         }
-        wait.or(scheduled.then_some(CLOCK))
+        let look = self.0.news.look(|| self.reports(host));
+        let waits = [wait, scheduled.then_some(CLOCK), look];
+        waits.into_iter().flatten().min()
+    }
+
+    /// What happens to limits from now on, for the control socket.
+    pub(crate) fn listen(&self, lost: Arc<AtomicU64>) -> mpsc::Receiver<EventReport> {
+        self.0.news.listen(lost)
     }
 
     /// Counts what was carried until now, and keeps it.
@@ -81,7 +95,11 @@ impl Limiter {
             let of = of.name();
             return Err(("not_found", format!("no {of} {name} has a quota")));
         }
+        let told = known.books.take_told(Timestamp::now());
         drop(known);
+        for quota in told {
+            self.0.news.quota(quota);
+        }
         self.act(host, Timestamp::now());
         self.save_now();
         Ok(())

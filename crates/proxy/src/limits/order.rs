@@ -88,5 +88,6 @@ fn report(
         held_us: state.held.time.as_micros(),
         waits: state.held.times,
         waiting: state.waiting as u64,
+        elsewhere_bytes: state.held.elsewhere,
     }
 }

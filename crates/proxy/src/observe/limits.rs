@@ -39,7 +39,7 @@ const GAUGES: [Metric; 2] = [
     ),
 ];
 
-const COUNTERS: [Metric; 2] = [
+const COUNTERS: [Metric; 3] = [
     (
         "manypath_limit_held_seconds",
         "For how long something waited for a limit.",
@@ -49,6 +49,11 @@ const COUNTERS: [Metric; 2] = [
         "manypath_limit_waits",
         "How often something began to wait for a limit.",
         |limit| limit.waits as f64,
+    ),
+    (
+        "manypath_limit_elsewhere_bytes",
+        "Bytes of packets that went by other paths while something waited for the limit of a path.",
+        |limit| limit.elsewhere_bytes as f64,
     ),
 ];
 

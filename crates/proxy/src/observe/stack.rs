@@ -49,7 +49,8 @@ impl Collector for OfStack {
             let kind = gauge.metric_type();
             gauge.encode(to.encode_descriptor(name, help, None, kind)?)?;
         }
-        let mut overview = Live(host.clone()).overview();
+        let live = Live::limited(host.clone(), limiter.clone());
+        let mut overview = live.overview();
         note(&limiter.standings(), &mut overview.paths);
         let kind = ConstCounter::new(0u64).metric_type();
         let mut family = to.encode_descriptor(

@@ -125,6 +125,11 @@ impl Gate {
         self.sent += bytes;
     }
 
+    /// Somebody who waits here has sent so much by another path.
+    pub(super) fn note_elsewhere(&mut self, bytes: u64) {
+        self.held.elsewhere += bytes;
+    }
+
     /// A connection has what was reserved for it.
     pub(super) fn served(&mut self, slot: u32) {
         if self.reserved.is_some_and(|(who, _)| who == slot) {

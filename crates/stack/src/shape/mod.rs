@@ -26,6 +26,9 @@ pub struct Held {
     pub time: Duration,
     /// How often something began to wait.
     pub times: u64,
+    /// Bytes of packets that connections have sent by other paths while they waited here. Of a path alone: what waits for a class or for its
+    /// connection's own limit goes nowhere else.
+    pub elsewhere: u64,
 }
 
 /// A limit and what it does.
@@ -368,6 +371,20 @@ impl Shaper {
             gate.served(slot);
             if gate.first() == Some(slot) {
                 self.leave(handle, now);
+            }
+        }
+    }
+
+    /// A packet of a connection leaves by an interface: counts it with the paths whose tokens it would have waited for.
+    fn note_elsewhere(&mut self, slot: u32, by: IfaceId, bytes: u64) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        for (iface, handle) in &self.paths {
+            if *iface != by && self.waiting.contains(&(*handle, slot)) {
+                if let Some(gate) = self.gates.get_mut(*handle) {
+                    gate.note_elsewhere(bytes);
+                }
             }
         }
     }

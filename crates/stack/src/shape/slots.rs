@@ -73,6 +73,9 @@ impl<'a> ShapedSlots<'a> {
         for gate in self.gates.into_iter().chain([path]).flatten() {
             self.shaper.charge(gate, self.slot, bytes, self.now);
         }
+        if bytes > ALWAYS as u64 {
+            self.shaper.note_elsewhere(self.slot, iface, bytes);
+        }
         // One packet goes before those who wait elsewhere, not the whole turn.
         self.called &= bytes <= ALWAYS as u64;
     }
