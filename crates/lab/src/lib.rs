@@ -24,6 +24,7 @@ pub mod parallel;
 mod relay;
 pub mod relays;
 mod spoken;
+mod tap;
 pub mod testbed;
 mod whole;
 

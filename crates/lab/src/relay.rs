@@ -5,14 +5,16 @@
 use std::net::IpAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::netns::{NetNs, NetNsError};
+use crate::netns::{NetNs, NetNsError, Process};
 use crate::spoken::Spoken;
 use crate::testbed::Testbed;
 
 /// How long it may take to start.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// How often it is looked whether somebody listens.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// An end of the paths of a testbed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,4 +91,24 @@ pub(crate) fn forward(
         .says(" goes to ", PATIENCE)
         .map_err(NotStarted::Said)?;
     Ok(relay)
+}
+
+/// Waits until somebody listens on a port of a namespace, without connecting to it.
+pub(crate) fn await_listener(
+    ns: &NetNs,
+    port: u16,
+    process: &mut Process,
+    patience: Duration,
+) -> Result<(), String> {
+    let end = Instant::now() + patience;
+    while !ns.listens(port) {
+        if let Ok(Some(status)) = process.child().try_wait() {
+            return Err(format!("it ended before it listened ({status})"));
+        }
+        if Instant::now() > end {
+            return Err(format!("nobody listens on port {port}"));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
 }

@@ -11,7 +11,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::arm::{Answered, BULK, RELAY, WEB, missing, written};
 use super::{Arm, Measured, Task};
 use crate::bench::{CONGESTION, PATIENCE, bulk};
-use crate::netns::{NetNs, Process};
+use crate::netns::Process;
+use crate::relay::await_listener;
 use crate::testbed::{Pair, SERVER};
 
 /// Descriptors that are wanted for each of a relay, wrk and nginx.
@@ -58,7 +59,7 @@ pub(super) fn measure(
     };
     let mut relay = arm.start(pair, program, folder.path(), task)?;
     if let Some(relay) = &mut relay {
-        listens(&pair.client, RELAY, relay)?;
+        await_listener(&pair.client, RELAY, relay, PATIENCE)?;
     }
     let result = match task {
         Task::Bulk { .. } => upload(pair, arm, relay.as_ref(), time),
@@ -71,21 +72,6 @@ pub(super) fn measure(
         process.stop(GRACE);
     }
     result
-}
-
-/// Waits until a program listens.
-fn listens(ns: &NetNs, port: u16, process: &mut Process) -> Result<(), String> {
-    let end = Instant::now() + PATIENCE;
-    while !ns.listens(port) {
-        if let Ok(Some(status)) = process.child().try_wait() {
-            return Err(format!("it ended before it listened ({status})"));
-        }
-        if Instant::now() > end {
-            return Err(format!("nobody listens on port {port}"));
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Ok(())
 }
 
 fn used(relay: Option<&Process>) -> f64 {
@@ -186,7 +172,8 @@ fn nginx(pair: &Pair, folder: &Path) -> Result<Process, String> {
     command.stdin(Stdio::null());
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut process = pair.server.spawn(command).map_err(|e| missing(&e))?;
-    listens(&pair.server, WEB, &mut process).map_err(|why| format!("nginx: {why}"))?;
+    await_listener(&pair.server, WEB, &mut process, PATIENCE)
+        .map_err(|why| format!("nginx: {why}"))?;
     Ok(process)
 }
 

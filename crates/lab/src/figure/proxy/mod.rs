@@ -6,6 +6,7 @@
 //! the server is where the proxy is. Plain TCP goes past the proxy. The paper does not give rates and round trips: ours are such
 //! that twice the sum of the rates times the longest round trip is the 0.48 MB that it does give.
 
+mod conversion;
 mod judge;
 mod packets;
 mod simulated;
@@ -23,6 +24,7 @@ pub(super) const FIGURES: &[Figure] = &[
     CAPPED,
     CAPPED_AGAIN,
     CAPPED_LONG,
+    conversion::FIGURE,
 ];
 
 const ETHERNET: &str = "Ethernet";

@@ -14,7 +14,7 @@ use super::{Job, Rates};
 use crate::demo::web::{self, Web};
 use crate::kernel;
 use crate::netns::{NetNs, Process};
-use crate::relay::{End, forward};
+use crate::relay::{End, await_listener, forward};
 use crate::spoken::Spoken;
 use crate::testbed::{SERVER, Testbed};
 
@@ -183,16 +183,7 @@ fn squid(bed: &Testbed, folder: &Path, job: &Job) -> Result<Ways, String> {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     let mut squid = bed.server.spawn(squid).map_err(failed(MISSING))?;
-    let end = Instant::now() + PATIENCE;
-    while !bed.server.listens(PROXY_PORT) {
-        if let Ok(Some(status)) = squid.child().try_wait() {
-            return Err(format!("{MISSING}: it ended at once, {status}"));
-        }
-        if Instant::now() > end {
-            return Err("squid does not listen".to_owned());
-        }
-        std::thread::sleep(LOOK);
-    }
+    await_listener(&bed.server, PROXY_PORT, &mut squid, PATIENCE).map_err(failed(MISSING))?;
     let proxy = SocketAddr::from((SERVER, PROXY_PORT));
     Ok(Ways::by_proxy(&["mptcpize", "run"], proxy, vec![squid]))
 }

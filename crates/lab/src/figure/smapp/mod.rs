@@ -51,7 +51,7 @@ fn progress(simulation: &mut Simulation, every: Duration, end: Instant) -> Vec<(
 }
 
 /// A cumulative distribution: for each value, how many in a hundred are no larger.
-fn distribution(line: &str, mut values: Vec<f64>) -> Vec<Sample> {
+pub(super) fn distribution(line: &str, mut values: Vec<f64>) -> Vec<Sample> {
     values.sort_by(f64::total_cmp);
     let count = values.len() as f64;
     let steps = values.iter().zip(1..);
@@ -64,7 +64,7 @@ fn distribution(line: &str, mut values: Vec<f64>) -> Vec<Sample> {
 }
 
 /// The value that so many in a hundred of a cumulative distribution do not exceed.
-fn quantile(points: &[[f64; 2]], percent: f64) -> Option<f64> {
+pub(super) fn quantile(points: &[[f64; 2]], percent: f64) -> Option<f64> {
     let reached = points.iter().find(|point| point[1] >= percent);
     reached.or(points.last()).map(|point| point[0])
 }
