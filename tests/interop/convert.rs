@@ -22,19 +22,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
 
 /// The converter's address, which no kernel has.
-const CONVERTER: &str = "10.77.1.20:1234";
+pub(crate) const CONVERTER: &str = "10.77.1.20:1234";
 
 /// The server, on the client's host, reached by the second cable.
-const SERVER: &str = "10.77.2.2:5000";
+pub(crate) const SERVER: &str = "10.77.2.2:5000";
 
 /// How long the converter waits for a server: longer than the kernel asks for a neighbour that is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(6);
 
-fn at(text: &str) -> SocketAddr {
+pub(crate) fn at(text: &str) -> SocketAddr {
     text.parse().expect("a literal")
 }
 
-fn stack(paths: &[&str]) -> Host {
+pub(crate) fn stack(paths: &[&str]) -> Host {
     Host::builder()
         .paths(paths.iter().map(|path| path.parse().expect("a path")))
         .attach(Attach::Packet)
@@ -42,7 +42,7 @@ fn stack(paths: &[&str]) -> Host {
         .expect("a stack")
 }
 
-fn block_on<F: Future>(what: F) -> F::Output {
+pub(crate) fn block_on<F: Future>(what: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -53,15 +53,25 @@ fn block_on<F: Future>(what: F) -> F::Output {
 }
 
 /// A converter that serves until it is dropped.
-struct Converter {
+pub(crate) struct Converter {
     stop: Option<oneshot::Sender<()>>,
     ended: mpsc::Receiver<Counters>,
 }
 
 impl Converter {
-    fn start(host: &Arc<NetNs>, on: &str, paths: &'static [&'static str]) -> Self {
+    pub(crate) fn start(host: &Arc<NetNs>, on: &str, paths: &'static [&'static str]) -> Self {
+        Self::start_towards(Proto::Tcp, host, on, paths)
+    }
+
+    /// The same with another kind of TCP towards servers.
+    pub(crate) fn start_towards(
+        outside: Proto,
+        host: &Arc<NetNs>,
+        on: &str,
+        paths: &'static [&'static str],
+    ) -> Self {
         let on = on.parse().expect("an endpoint");
-        let mut spec = ListenerSpec::new("test", on, OpeningKind::Convert, Proto::Tcp);
+        let mut spec = ListenerSpec::new("test", on, OpeningKind::Convert, outside);
         spec.bounds.header_time = Duration::from_secs(2);
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = mpsc::channel();
@@ -95,15 +105,15 @@ impl Converter {
     }
 
     /// Ends it; gives what its stack has counted.
-    fn stop(mut self) -> Counters {
+    pub(crate) fn stop(mut self) -> Counters {
         drop(self.stop.take());
         self.ended.recv().expect("it ends")
     }
 }
 
 /// A server that gives back what it gets.
-fn echo(host: &NetNs, at: SocketAddr) {
-    let listener = peer::listen(host, at, Speaks::Tcp);
+pub(crate) fn echo(host: &NetNs, at: SocketAddr, speaks: Speaks) {
+    let listener = peer::listen(host, at, speaks);
     std::thread::spawn(move || {
         while let Ok(mut stream) = peer::accept(&listener) {
             std::thread::spawn(move || {
@@ -118,7 +128,7 @@ fn echo(host: &NetNs, at: SocketAddr) {
     });
 }
 
-async fn through(
+pub(crate) async fn through(
     via: &Via,
     opening: &Connect,
     server: SocketAddr,
@@ -127,7 +137,7 @@ async fn through(
     via.connect(opening, &[server], early).await
 }
 
-async fn echoes(stream: &mut MpStream, early: &[u8], words: &[u8]) {
+pub(crate) async fn echoes(stream: &mut MpStream, early: &[u8], words: &[u8]) {
     stream.write_all(words).await.expect("open");
     let wanted = [early, words].concat();
     let mut back = vec![0; wanted.len()];
@@ -138,7 +148,7 @@ async fn echoes(stream: &mut MpStream, early: &[u8], words: &[u8]) {
 #[test]
 fn the_second_connection_takes_no_round_trip_more_and_each_failure_has_its_kind() {
     let Some(net) = Net::new(2) else { return };
-    echo(&net.ours, at(SERVER));
+    echo(&net.ours, at(SERVER), Speaks::Tcp);
     shell(
         &net.ours,
         "nft 'add table ip t; add chain ip t in { type filter hook input priority 0; }; add rule ip t in tcp dport 82 drop'",
@@ -182,7 +192,7 @@ fn the_second_connection_takes_no_round_trip_more_and_each_failure_has_its_kind(
 #[test]
 fn where_data_in_syns_does_not_pass_it_follows_behind_the_handshake() {
     let Some(net) = Net::bridged(2) else { return };
-    echo(&net.ours, at(SERVER));
+    echo(&net.ours, at(SERVER), Speaks::Tcp);
     // SYNs with as much as a message are dropped on the way.
     let box_rules = "nft 'add table bridge b; add chain bridge b f { type filter hook forward priority 0; }; \
          add rule bridge b f ip protocol tcp ip length > 90 tcp flags & (syn|ack) == syn counter drop'";
@@ -212,7 +222,7 @@ fn where_data_in_syns_does_not_pass_it_follows_behind_the_handshake() {
 #[test]
 fn a_listener_of_the_kernel_that_answers_syns_at_once_serves_too() {
     let Some(net) = Net::new(2) else { return };
-    echo(&net.ours, at(SERVER));
+    echo(&net.ours, at(SERVER), Speaks::Tcp);
     let kernel = Arc::new(net.kernel);
     for kind in ["tcp", "kernel-mptcp"] {
         let on = "10.77.1.1:1234";
@@ -239,7 +249,7 @@ fn a_listener_of_the_kernel_that_answers_syns_at_once_serves_too() {
 #[test]
 fn a_stock_kernel_that_sends_data_with_its_syn_is_served() {
     let Some(net) = Net::new(2) else { return };
-    echo(&net.ours, at(SERVER));
+    echo(&net.ours, at(SERVER), Speaks::Tcp);
     // Data in SYNs as a client, with no cookie at all.
     net.ours
         .sysctl("net.ipv4.tcp_fastopen", "5")
@@ -273,7 +283,7 @@ fn a_connection_through_a_converter_survives_the_loss_of_a_path() {
     let Some(net) = Net::bridged(2) else { return };
     // The server is on the converter's own host.
     let server = at("10.77.2.1:5000");
-    echo(&net.kernel, server);
+    echo(&net.kernel, server, Speaks::Tcp);
     let (middle, kernel) = (net.middle.expect("switches"), Arc::new(net.kernel));
     let paths = &["v1=10.77.1.20", "v2=10.77.2.20"];
     let converter = Converter::start(&kernel, &format!("mptcp:{CONVERTER}"), paths);

@@ -8,6 +8,7 @@ mod control;
 mod control_kernel;
 mod control_shell;
 mod convert;
+mod convert_wire;
 mod crowd;
 mod cuts;
 mod demo;

@@ -110,7 +110,7 @@ mod tests {
             let _client = TcpStream::connect(to).expect("it listens");
             to.port()
         });
-        let mut next = || {
+        let next = || {
             let passed = tap.next(Duration::from_secs(5)).expect("it reads");
             passed.expect("a packet")
         };
