@@ -12,6 +12,7 @@ mod convert_wire;
 mod crowd;
 mod cuts;
 mod demo;
+mod downs;
 mod early;
 mod endings;
 mod handover;

@@ -19,9 +19,14 @@ use nix::sys::signal::Signal;
 use crate::limits::{PORT, SLACK, carried, configure};
 
 /// Sends for as long as somebody reads.
-fn pour(kernel: &NetNs) {
+pub(crate) fn pour(kernel: &NetNs) {
+    pour_by(kernel, Speaks::Mptcp);
+}
+
+/// The same by one of the kernel's TCPs.
+pub(crate) fn pour_by(kernel: &NetNs, speaks: Speaks) {
     let at = SocketAddr::new(Net::kernel_address(Family::V4, 1), PORT);
-    let listener = peer::listen(kernel, at, Speaks::Mptcp);
+    let listener = peer::listen(kernel, at, speaks);
     std::thread::spawn(move || {
         while let Ok(mut stream) = peer::accept(&listener) {
             std::thread::spawn(move || while stream.write_all(&[b'x'; 65536]).is_ok() {});
@@ -30,10 +35,10 @@ fn pour(kernel: &NetNs) {
 }
 
 /// A client that reads until it is dropped. That it was broken is told by its end.
-struct Download(TcpStream, std::thread::JoinHandle<u64>);
+pub(crate) struct Download(TcpStream, std::thread::JoinHandle<u64>);
 
 impl Download {
-    fn start(ours: &NetNs) -> Self {
+    pub(crate) fn start(ours: &NetNs) -> Self {
         let at = SocketAddr::from(([127, 0, 0, 1], 7000));
         let stream: TcpStream = peer::connect(ours, at, Speaks::Tcp).expect("it listens");
         let mut read = stream.try_clone().expect("a descriptor");
@@ -47,11 +52,11 @@ impl Download {
         Self(stream, thread)
     }
 
-    fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         !self.1.is_finished()
     }
 
-    fn end(self) {
+    pub(crate) fn end(self) {
         // It may be over.
         let _ = self.0.shutdown(std::net::Shutdown::Both);
         let _ = self.1.join();

@@ -287,6 +287,7 @@ impl Sockets {
                 let (stream, written) = match &self.via {
                     Some(converter) => {
                         let via = converter.by(self.converter_address(converter).await?);
+                        let via = via.limits(self.limiter.down_by_address(self.stack()?));
                         via.connect(&connect, addrs, early).await?
                     }
                     None => connect.connect_any(addrs, early).await?,

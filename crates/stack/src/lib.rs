@@ -18,5 +18,5 @@ mod table;
 pub mod trace;
 
 pub use api::*;
-pub use shape::{CLASSES, Held, LimitState, Limited};
+pub use shape::{CLASSES, Held, LimitState, Limited, MOST_ROUTES};
 pub use stack::{RaceId, ReadOutcome, Stack, StackConfig, SynCookiePolicy};

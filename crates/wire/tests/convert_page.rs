@@ -1,7 +1,8 @@
 //! `docs/convert.md` shows each message of the Convert Protocol: its bytes are those that are written and read.
 
 use manypath_wire::convert::{
-    Connect, ConnectOptions, ConvertError, Kinds, MAX_LEN, Parsed, Tlv, emit, read,
+    Connect, ConnectOptions, ConvertError, Kinds, Limits, LimitsBuffer, MAX_LEN, Parsed, Tlv, emit,
+    read,
 };
 
 /// The messages of the page: lines of bytes with their meaning behind two spaces.
@@ -27,16 +28,20 @@ fn shown() -> Vec<Vec<u8>> {
 #[test]
 fn the_page_shows_each_message_as_it_is_written_and_read() {
     use ConvertError as E;
-    let remote = |text: &str| text.parse().expect("a literal");
+    let remote = |text: &str| text.parse::<std::net::SocketAddr>().expect("a literal");
     let v4 = Tlv::Connect(Connect::to(remote("192.0.2.1:80")));
     let mut extended = Connect::to(remote("[2001:db8::2]:443"));
     extended.options = ConnectOptions::parse(&[30, 2]).expect("well-formed");
     let token: Vec<u8> = [0, 0, 0, 0x2a].into_iter().chain(0x10..=0x1f).collect();
+    let mut room = [0; size_of::<LimitsBuffer>()];
+    let limited = [(remote("192.0.2.7:0").ip(), 10_000_000)];
+    let limits = Limits::write(limited, &mut room).expect("there is one");
     let expected: Vec<Vec<Tlv<'_>>> = vec![
         vec![v4],
         vec![Tlv::Connect(extended)],
         vec![Tlv::Cookie(&token), v4],
         vec![Tlv::Cookie(&[]), v4],
+        vec![Tlv::Limits(limits), v4],
         vec![Tlv::Info],
         vec![],
         vec![Tlv::ExtendedTcpHeader(&[30, 4, 1, 1])],

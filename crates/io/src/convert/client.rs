@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use manypath_wire::convert::{
-    Connect, ConnectOptions, ConvertError, MAX_LEN, Parsed, Tlv, emit, read,
+    Connect, ConnectOptions, ConvertError, Limits, LimitsBuffer, MAX_LEN, Parsed, Tlv, emit, read,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -42,6 +42,8 @@ pub struct Via {
     converter: SocketAddr,
     key: Option<Key>,
     direct: bool,
+    /// Bits a second that it is to send us at most at each of our addresses.
+    limits: Vec<(IpAddr, u64)>,
     known: Arc<Mutex<Known>>,
 }
 
@@ -51,6 +53,8 @@ struct Known {
     token: Option<(Vec<u8>, Instant)>,
     /// It takes no options in a Connect.
     base_until: Option<Instant>,
+    /// It knows no limits of addresses.
+    unlimited_until: Option<Instant>,
     /// Servers that it does not reach at present, and until when they are not asked for.
     waiting: HashMap<SocketAddr, Instant>,
     /// Servers that answered it with Multipath TCP, and until when that is believed.
@@ -85,6 +89,8 @@ enum Answer {
     Token(Vec<u8>),
     /// Without options, try again.
     Base,
+    /// Without limits, try again.
+    Unlimited,
     Failed(io::Error),
 }
 
@@ -96,6 +102,7 @@ impl Via {
             converter,
             key: None,
             direct: false,
+            limits: Vec::new(),
             known: Arc::default(),
         }
     }
@@ -112,6 +119,13 @@ impl Via {
     #[must_use]
     pub fn direct(mut self, on: bool) -> Self {
         self.direct = on;
+        self
+    }
+
+    /// Asks the converter to send no more bits a second than these to our addresses, all connections together. Converters of ours do so.
+    #[must_use]
+    pub fn limits(mut self, limits: Vec<(IpAddr, u64)>) -> Self {
+        self.limits = limits;
         self
     }
 
@@ -176,13 +190,14 @@ impl Via {
                 ),
             ));
         }
-        // With a token, and without options: each is learnt once.
-        for _ in 0..3 {
+        // With a token, without options, without limits: each is learnt once.
+        for _ in 0..4 {
             let (stream, written, answer) = self.attempt(opening, server, early).await?;
             match answer {
                 Answer::Connected => return Ok((stream, written)),
                 Answer::Token(token) => self.known().token = Some((token, now)),
                 Answer::Base => self.known().base_until = Some(now + MEMORY),
+                Answer::Unlimited => self.known().unlimited_until = Some(now + MEMORY),
                 Answer::Failed(error) => {
                     // The client ends the connection on an error (RFC 8803 section 6.2.8).
                     let _ = stream.abort();
@@ -206,7 +221,7 @@ impl Via {
         server: SocketAddr,
         early: &[u8],
     ) -> io::Result<(MpStream, usize, Answer)> {
-        let question = self.question(server)?;
+        let (question, limited) = self.question(server)?;
         let bytes = [&question, early].concat();
         let opening = opening.clone().with(|options| options.data_in_syn = true);
         let (mut stream, written) = opening.connect_any(&[self.converter], &bytes).await?;
@@ -216,42 +231,51 @@ impl Via {
         }
         let written = written.saturating_sub(question.len());
         let message = answer_of(&mut stream).await?;
-        let answer = self.judge(server, &message);
+        let answer = match limited && is_unsupported(&message) {
+            true => Answer::Unlimited,
+            false => self.judge(server, &message),
+        };
         Ok((stream, written, answer))
     }
 
-    /// The message that asks for a server.
-    fn question(&self, server: SocketAddr) -> io::Result<Vec<u8>> {
+    /// The message that asks for a server, and whether it tells our limits.
+    fn question(&self, server: SocketAddr) -> io::Result<(Vec<u8>, bool)> {
         let now = Instant::now();
-        let (token, base) = {
+        let (token, base, unlimited) = {
             let known = self.known();
             let young = known
                 .token
                 .as_ref()
                 .filter(|(_, since)| now < *since + TOKEN_TIME);
-            let base = known.base_until.is_some_and(|until| now < until);
-            (young.map(|(token, _)| token.clone()), base)
+            let is = |until: Option<Instant>| until.is_some_and(|until| now < until);
+            let token = young.map(|(token, _)| token.clone());
+            (token, is(known.base_until), is(known.unlimited_until))
         };
         let mut connect = Connect::to(server);
         if !base {
             connect.options = ConnectOptions::parse(&MULTIPATH).unwrap_or(ConnectOptions::NONE);
         }
-        let connect = Tlv::Connect(connect);
+        let mut room = [0; size_of::<LimitsBuffer>()];
+        let limits = self.limits.iter().copied().filter(|_| !unlimited);
+        let limits = Limits::write(limits, &mut room).map(Tlv::Limits);
+        let others: Vec<Tlv<'_>> = limits.into_iter().chain([Tlv::Connect(connect)]).collect();
         let cookie = match (&self.key, token) {
             (Some(key), Some(token)) => {
                 let mut nonce = [0; NONCE_LEN];
                 rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty())?;
                 // The code is over what is on the wire.
-                key.cookie(&token, nonce, &[padded(connect, &mut [0; MAX_LEN])])
+                let mut wire = [0; MAX_LEN];
+                key.cookie(&token, nonce, &padded(&others, &mut wire))
             }
             (None, Some(token)) => token,
             // An empty one asks for a token.
             (_, None) => Vec::new(),
         };
         let mut message = [0; MAX_LEN];
-        let written = emit(&[Tlv::Cookie(&cookie), connect], &mut message);
+        let tlvs: Vec<Tlv<'_>> = [Tlv::Cookie(&cookie)].into_iter().chain(others).collect();
+        let written = emit(&tlvs, &mut message);
         let length = written.map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-        Ok(message[..length].to_vec())
+        Ok((message[..length].to_vec(), limits.is_some()))
     }
 
     /// Learns from an answer, and says what it means.
@@ -282,6 +306,7 @@ impl Via {
                 Tlv::Info
                 | Tlv::Connect(_)
                 | Tlv::SupportedTcpExtensions(_)
+                | Tlv::Limits(_)
                 | Tlv::Unknown { .. } => {}
             }
         }
@@ -313,13 +338,22 @@ fn remember(
     }
 }
 
-/// A TLV as it is read from the wire, padding included.
-fn padded<'a>(tlv: Tlv<'_>, out: &'a mut [u8; MAX_LEN]) -> Tlv<'a> {
-    let length = emit(&[tlv], out).unwrap_or(0);
+/// TLVs as they are read from the wire, padding included.
+fn padded<'a>(tlvs: &[Tlv<'_>], out: &'a mut [u8; MAX_LEN]) -> Vec<Tlv<'a>> {
+    let length = emit(tlvs, out).unwrap_or(0);
     match read(&out[..length]) {
-        Ok(Parsed::Whole(message)) => message.tlvs().next().unwrap_or(Tlv::Info),
-        _ => Tlv::Info,
+        Ok(Parsed::Whole(message)) => message.tlvs().collect(),
+        _ => Vec::new(),
     }
+}
+
+/// Whether an answer says that the converter does not know what it was told.
+fn is_unsupported(message: &[u8]) -> bool {
+    let Ok(Parsed::Whole(message)) = read(message) else {
+        return false;
+    };
+    let mut tlvs = message.tlvs();
+    tlvs.any(|tlv| matches!(tlv, Tlv::Error(ConvertError::UnsupportedMessage(_))))
 }
 
 /// Takes the converter's message from the stream; the server's data behind it stays.
@@ -435,13 +469,13 @@ mod tests {
     fn a_token_is_shown_with_the_next_question_and_an_empty_cookie_asks_for_one() {
         let via = via();
         let server = "203.0.113.1:80".parse().expect("a literal");
-        let first = via.question(server).expect("a message");
+        let (first, _) = via.question(server).expect("a message");
         assert_eq!(first[4..8], [22, 1, 0, 0]);
         assert!(matches!(
             answer(&via, &[Tlv::Cookie(&[7; 20])]),
             Answer::Connected
         ));
-        let next = via.question(server).expect("a message");
+        let (next, _) = via.question(server).expect("a message");
         assert_eq!((next[5], &next[8..28]), (6, &[7; 20][..]));
         let told = ConvertError::MissingCookie(&[8; 20]);
         assert!(
@@ -455,7 +489,7 @@ mod tests {
         let via = via().key(key.clone());
         via.known().token = Some((vec![7; 20], Instant::now()));
         let server = "203.0.113.1:80".parse().expect("a literal");
-        let question = via.question(server).expect("a message");
+        let (question, _) = via.question(server).expect("a message");
         let Ok(Parsed::Whole(message)) = read(&question) else {
             panic!("no message");
         };

@@ -2,7 +2,9 @@
 
 use manypath_stack::ids::ConnId;
 use manypath_stack::sched::Preference;
-use manypath_stack::{CLASSES, ClassId, IfaceId, LimitState, Limited, RateLimit, StackError};
+use manypath_stack::{
+    CLASSES, ClassId, IfaceId, LimitState, Limited, RateLimit, Route, StackError,
+};
 
 use super::Host;
 
@@ -19,6 +21,20 @@ impl Host {
     /// What an operator wants of the paths of interfaces: which come first, and how new data is divided among them.
     pub fn prefer(&self, wanted: Vec<(IfaceId, Preference)>) {
         self.shared().act(|stack, now| stack.prefer(now, wanted));
+    }
+
+    /// Packets of all connections between some addresses have the limits of these classes besides.
+    pub fn route(&self, routes: Vec<Route>) {
+        self.shared().act(|stack, now| stack.route(now, routes));
+    }
+
+    /// The same for packets of one connection.
+    ///
+    /// # Errors
+    /// `NoSuchHandle` when there is no such connection.
+    pub fn route_connection(&self, id: ConnId, routes: Vec<Route>) -> Result<(), StackError> {
+        self.shared()
+            .act(|stack, now| stack.route_connection(now, id, routes))
     }
 
     /// Every limit that is set, and what it does.

@@ -302,6 +302,19 @@ fn faults_of_paths(config: &Config, places: &[(usize, usize)]) -> Vec<Fault> {
 fn warnings_of_quotas(config: &Config) -> Vec<String> {
     let mut told = Vec::new();
     for path in &config.paths {
+        if path.rate.is_some_and(|rate| rate.down.is_some()) {
+            let who = match &config.via {
+                Some(via) => format!(
+                    "the converter {} keeps `down` if it is manypath and no NAT changes the path's address; other peers are",
+                    via.at
+                ),
+                None => "peers are".to_owned(),
+            };
+            told.push(format!(
+                "path {}: {who} asked to use it less while it carries more than `down` (MP_PRIO), which they may not do, and do not where they have no other path",
+                path.name
+            ));
+        }
         let slows = |quota: &&QuotaSpec| {
             matches!(quota.then, Consequence::Rate(_)) && quota.count != Count::Up
         };

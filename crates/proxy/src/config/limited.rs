@@ -40,7 +40,6 @@ struct Rates {
     up: Option<u64>,
     down: Option<u64>,
     burst: Option<u64>,
-    down_at: Option<usize>,
 }
 
 fn rates_of(table: &Table<'_>) -> Option<Rates> {
@@ -50,7 +49,6 @@ fn rates_of(table: &Table<'_>) -> Option<Rates> {
             up: Some(rate.value),
             down: Some(rate.value),
             burst: None,
-            down_at: None,
         });
     }
     let rates = table.table("rate")?;
@@ -66,7 +64,6 @@ fn rates_of(table: &Table<'_>) -> Option<Rates> {
     rates.end();
     Some(Rates {
         up: up.map(|up| up.value),
-        down_at: down.as_ref().map(|down| down.at),
         down: down.map(|down| down.value),
         burst,
     })
@@ -104,18 +101,7 @@ fn path_of(name: String, table: Table<'_>) -> Option<PathLimit> {
     let weight = table.number("weight", WEIGHTS);
     let overflow = table.read("overflow", RATE, read_rate);
     let rates = table.place_of("rate").and_then(|_| rates_of(&table));
-    if let Some(at) = rates.as_ref().and_then(|rates| rates.down_at) {
-        table.wrong(
-            at,
-            "`down`: what peers send by a path is not ours to limit; `up` is what leaves, and a [[class]] limits what comes from targets",
-        );
-    }
-    let schedule = schedule_of(&table, |hours, rates| {
-        if let Some(at) = rates.down_at {
-            hours.wrong(at, "`down`: what peers send by a path is not ours to limit");
-        }
-        rate_of(rates)
-    });
+    let schedule = schedule_of(&table, |_, rates| Some(rate_of(rates)));
     let quota = quotas_of(&table, |_| None);
     table.end();
     Some(PathLimit {
@@ -125,7 +111,7 @@ fn path_of(name: String, table: Table<'_>) -> Option<PathLimit> {
         priority: priority.map(|priority| priority.value).unwrap_or_default(),
         weight: weight.and_then(|weight| NonZeroU16::new(u16::try_from(weight).ok()?)),
         overflow: overflow.map(|overflow| overflow.value),
-        rate: rates.and_then(rate_of),
+        rate: rates.map(rate_of),
         schedule: schedule
             .into_iter()
             .map(|(when, rate)| PathHours { when, rate })
@@ -134,11 +120,12 @@ fn path_of(name: String, table: Table<'_>) -> Option<PathLimit> {
     })
 }
 
-fn rate_of(rates: Rates) -> Option<PathRate> {
-    Some(PathRate {
-        up: rates.up?,
+fn rate_of(rates: Rates) -> PathRate {
+    PathRate {
+        up: rates.up,
+        down: rates.down,
         burst: rates.burst,
-    })
+    }
 }
 
 /// `schedule`: tables of `when` and `rate`.
@@ -370,12 +357,13 @@ mod tests {
         let [dsl, lte] = &config.paths[..] else {
             panic!("two paths")
         };
-        let rate = |path: &PathLimit| path.rate.map(|rate| (rate.up, rate.burst));
+        let rate = |path: &PathLimit| path.rate.map(|rate| (rate.up, rate.down, rate.burst));
         assert_eq!(
             (dsl.name.as_str(), rate(dsl)),
-            ("dsl", Some((u64::MAX, None)))
+            ("dsl", Some((Some(u64::MAX), Some(u64::MAX), None)))
         );
-        assert_eq!(rate(lte), Some((5_000_000, Some(64 << 10))));
+        let up = (Some(5_000_000), None, Some(64 << 10));
+        assert_eq!(rate(lte), Some(up));
         let [guests, all] = &config.classes[..] else {
             panic!("two classes")
         };
@@ -445,9 +433,6 @@ mod tests {
             "[path.a]\ninterface = \"eth0\"\nrate = \"1mbit\"\n[path.b]\ninterface = \"eth0\"\nrate = \"1mbit\"\n",
         );
         assert!(twice[0].contains("is for eth0 already"), "{twice:?}");
-        let down =
-            told("[path.a]\ninterface = \"eth0\"\nrate = { up = \"1mbit\", down = \"1mbit\" }\n");
-        assert!(down[0].contains("not ours to limit"), "{down:?}");
         let bare = told("[path.a]\n[[class]]\n");
         assert_eq!(bare.len(), 2, "{bare:?}");
         let names = told(

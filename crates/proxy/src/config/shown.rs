@@ -240,8 +240,11 @@ fn path_text(path: &PathLimit) -> String {
     parts.extend(path.gateway.map(|gateway| format!("by {gateway}")));
     if let Some(limit) = &path.rate {
         let burst = limit.burst.map_or_else(|| "20 ms".to_owned(), exact_bytes);
-        let rate = rate::text(limit.up);
-        parts.push(format!("up {rate}, at most {burst} at once"));
+        if let Some(up) = limit.up {
+            let rate = rate::text(up);
+            parts.push(format!("up {rate}, at most {burst} at once"));
+        }
+        parts.extend(limit.down.map(|down| format!("down {}", rate::text(down))));
     }
     parts.join(", ")
 }
@@ -262,8 +265,9 @@ fn limits_text(text: &mut String, config: &Config) {
     };
     for path in &config.paths {
         for hours in &path.schedule {
-            let (name, when, up) = (&path.name, &hours.when, rate(Some(hours.rate.up)));
-            let _ = writeln!(text, "schedule  path {name}: {when}, up {up}");
+            let (name, when) = (&path.name, &hours.when);
+            let (up, down) = (rate(hours.rate.up), rate(hours.rate.down));
+            let _ = writeln!(text, "schedule  path {name}: {when}, up {up}, down {down}");
         }
         quotas(text, "path", &path.name, &path.quota);
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use manypath_control::report::QuotaReport;
@@ -56,7 +56,8 @@ impl Limiter {
             self.act(host, now);
         }
         let look = self.0.news.look(|| self.reports(host));
-        let waits = [wait, scheduled.then_some(CLOCK), look];
+        let asks = host.and_then(|host| self.ask_peers(host, Instant::now()));
+        let waits = [wait, scheduled.then_some(CLOCK), look, asks];
         waits.into_iter().flatten().min()
     }
 

@@ -7,6 +7,7 @@ use manypath_control::wire::LimitOf;
 use manypath_io::Host;
 use manypath_io::path::{PathSpec, Wanted};
 
+use super::asking::Asking;
 use super::books::{AllCarried, Books};
 use super::class::{ClassSpec, KnownClass, WAYS, burst_of};
 use super::news::News;
@@ -25,6 +26,7 @@ pub(super) struct Known {
     /// What the configuration says.
     pub(super) config: Limits,
     pub(super) books: Books,
+    pub(super) asking: Asking,
     /// When each path was used at the last look.
     standings: Vec<Standing>,
 }

@@ -3,6 +3,7 @@
 //! Where streams are of our stack its token buckets hold them, for each packet; where they are the host's, what is written waits for its time.
 
 mod admission;
+mod asking;
 mod books;
 pub mod calendar;
 mod class;
@@ -19,6 +20,7 @@ mod quota;
 mod spells;
 mod standing;
 mod store;
+mod told;
 
 pub(crate) use admission::Seat;
 pub use admission::{Admission, ConnectionRate};
@@ -30,3 +32,4 @@ pub(crate) use pace::Paced;
 pub use path::{PathHours, PathLimit, PathRate, Priority, wanted};
 pub use quota::{Count, QuotaSpec, Then, read_amount};
 pub(crate) use standing::note;
+pub(crate) use told::TellingClients;

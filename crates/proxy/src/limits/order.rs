@@ -6,6 +6,8 @@ use manypath_io::Host;
 use manypath_stack::ids::ConnId;
 use manypath_stack::{ClassId, IfaceId, LimitState, Limited, RateLimit};
 
+use super::told::is_told;
+
 /// Packets of a class or a connection are no longer than this, whatever path they take, bytes.
 pub(crate) const MTU: u16 = 1500;
 
@@ -58,6 +60,9 @@ pub(super) fn ifaces(host: &Host) -> Vec<(IfaceId, String)> {
 /// The limits of a stack, and what each does; `class` is the name of a class.
 pub(crate) fn reports(host: &Host, class: &dyn Fn(ClassId) -> Option<String>) -> Vec<LimitReport> {
     let all = host.limits().into_iter();
+    // What clients tell is theirs, and there may be thousands.
+    let of_clients = |what: &Limited| matches!(what, Limited::Class(class) if is_told(*class));
+    let all = all.filter(|(what, _)| !of_clients(what));
     all.map(|(what, state)| report(host, class, what, &state))
         .collect()
 }

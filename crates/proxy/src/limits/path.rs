@@ -42,18 +42,31 @@ impl Priority {
     }
 }
 
-/// A rate of what leaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// A rate of a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PathRate {
-    /// Bits of IP packets a second.
-    pub up: u64,
+    /// Bits of IP packets a second that leave.
+    pub up: Option<u64>,
+    /// Bits of IP packets a second that peers are asked to send at most.
+    pub down: Option<u64>,
     /// Bytes that may leave at once after a pause; without it, what 20 ms bring.
     pub burst: Option<u64>,
 }
 
 impl PathRate {
-    fn limit(&self) -> RateLimit {
-        limit(self.up, self.burst, MTU)
+    fn limit(&self) -> Option<RateLimit> {
+        Some(limit(self.up?, self.burst, MTU))
+    }
+
+    /// No faster than this, either way.
+    fn at_most(self, bits: Option<u64>) -> Self {
+        let Some(bits) = bits else { return self };
+        Self {
+            up: Some(self.up.map_or(bits, |up| up.min(bits))),
+            down: Some(self.down.map_or(bits, |down| down.min(bits))),
+            // That of a rate that holds no more says nothing of this one.
+            burst: self.burst.filter(|_| self.up.is_some_and(|up| up <= bits)),
+        }
     }
 }
 
@@ -114,10 +127,9 @@ impl PathLimit {
         let rate = scheduled.map(|hours| hours.rate).or(self.rate);
         Self {
             priority: self.priority.max(ruling.priority),
-            rate: match (rate, ruling.rate) {
-                (Some(rate), Some(up)) if rate.up <= up => Some(rate),
-                (_, Some(up)) => Some(PathRate { up, burst: None }),
-                (rate, None) => rate,
+            rate: match ruling.rate {
+                Some(_) => Some(rate.unwrap_or_default().at_most(ruling.rate)),
+                None => rate,
             },
             ..self.clone()
         }
@@ -196,6 +208,14 @@ impl Paths {
         is_news.then_some(now)
     }
 
+    /// What peers are asked to send at most, by interface. Backups are as little used as can be asked for.
+    pub(super) fn down(&self) -> Vec<(String, u64)> {
+        let used = |path: &&PathLimit| path.priority < Priority::Backup;
+        let paths = self.wanted.iter().filter(used);
+        let down = paths.filter_map(|path| Some((path.interface.clone(), path.rate?.down?)));
+        down.collect()
+    }
+
     /// What has to be told for these interfaces. What was told once may have been changed since, and is not told again.
     pub(super) fn follow(
         &mut self,
@@ -203,7 +223,7 @@ impl Paths {
     ) -> Vec<(IfaceId, Option<RateLimit>)> {
         let wanted = |(iface, name): &(IfaceId, String)| {
             let path = self.wanted.iter().find(|path| path.interface == *name)?;
-            Some((*iface, path.rate?.limit()))
+            Some((*iface, path.rate?.limit()?))
         };
         let now: Vec<(IfaceId, RateLimit)> = found.iter().filter_map(wanted).collect();
         let renewed = std::mem::take(&mut self.renewed);
@@ -230,7 +250,10 @@ mod tests {
             priority: Priority::Always,
             weight: None,
             overflow: None,
-            rate: Some(PathRate { up, burst: None }),
+            rate: Some(PathRate {
+                up: Some(up),
+                ..PathRate::default()
+            }),
             schedule: Vec::new(),
             quota: Vec::new(),
         }
@@ -241,8 +264,9 @@ mod tests {
         let hours = |when: &str, up| PathHours {
             when: Hours::read(when).expect("right"),
             rate: PathRate {
-                up,
+                up: Some(up),
                 burst: Some(9000),
+                ..PathRate::default()
             },
         };
         let path = PathLimit {
@@ -283,8 +307,13 @@ mod tests {
         ] {
             let now: Timestamp = now.parse().expect("a time");
             let then = path.at(now, ruling);
-            let rate = Some(PathRate { up, burst });
-            assert_eq!((then.priority, then.rate), (priority, rate), "{now}");
+            let rate = then.rate.expect("there is one");
+            assert_eq!(
+                (then.priority, rate.up, rate.burst),
+                (priority, Some(up), burst),
+                "{now}"
+            );
+            assert_eq!(rate.down, ruling.rate, "{now}");
         }
         let unlimited = PathLimit {
             rate: None,
@@ -293,7 +322,12 @@ mod tests {
         let now = Timestamp::now();
         assert_eq!(unlimited.at(now, free).rate, None);
         let slow = unlimited.at(now, ruling(Priority::Always, Some(8))).rate;
-        assert_eq!(slow, Some(PathRate { up: 8, burst: None }));
+        let both = PathRate {
+            up: Some(8),
+            down: Some(8),
+            burst: None,
+        };
+        assert_eq!(slow, Some(both));
     }
 
     #[test]

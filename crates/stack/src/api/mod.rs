@@ -27,7 +27,7 @@ pub use info::{
 };
 pub use mechanisms::{Mechanisms, UnknownMechanism};
 pub use options::{ConnOptions, ConnectOptions, LARGEST_BUFFER, ListenOptions, Mode};
-pub use path::{ClassId, IfaceId, Offload, Path, PathEvent, RateLimit};
+pub use path::{ClassId, IfaceId, Offload, Path, PathEvent, Prefix, RateLimit, Route};
 pub use policy::{PathFinder, PathManager, Refresh, Rule, SmartBackup, Streaming, UnknownPolicy};
 pub use receive::{ReceiveAlgorithm, ReceiveSearches, UnknownReceiveAlgorithm};
 pub use slots::{Gather, RxMeta, Slots, Transmit, TxMeta};

@@ -13,6 +13,60 @@ pub struct IfaceId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClassId(pub u32);
 
+/// Addresses that begin alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    addr: IpAddr,
+    bits: u8,
+}
+
+impl Prefix {
+    /// The addresses whose first `bits` are those of `addr`; more bits than it has are all of them.
+    #[must_use]
+    pub const fn new(addr: IpAddr, bits: u8) -> Self {
+        Self { addr, bits }
+    }
+
+    /// One address.
+    #[must_use]
+    pub const fn host(addr: IpAddr) -> Self {
+        Self::new(addr, u8::MAX)
+    }
+
+    /// Whether an address is one of them; IPv4 and IPv6 are never each other's.
+    #[must_use]
+    pub fn contains(&self, addr: IpAddr) -> bool {
+        let (differ, width) = match (self.addr, addr) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(a.to_bits() ^ b.to_bits()) << 96, 32),
+            (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits(), 128),
+            _ => return false,
+        };
+        let bits = u32::from(self.bits).min(width);
+        bits == 0 || differ.leading_zeros() >= bits
+    }
+}
+
+/// Packets between these addresses have the limit of a class besides their path's: by the addresses of a subflow a path is known where several have
+/// one interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Our addresses; all without it.
+    pub local: Option<Prefix>,
+    /// The peer's addresses; all without it.
+    pub remote: Option<Prefix>,
+    /// Whose limit it is.
+    pub class: ClassId,
+}
+
+impl Route {
+    /// Whether it is for packets from one address to another.
+    #[must_use]
+    pub fn leads(&self, local: IpAddr, remote: IpAddr) -> bool {
+        let of = |prefix: Option<Prefix>, addr| prefix.is_none_or(|prefix| prefix.contains(addr));
+        of(self.local, local) && of(self.remote, remote)
+    }
+}
+
 /// What a device takes off the stack's hands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
@@ -98,4 +152,30 @@ pub enum PathEvent {
         /// The address.
         addr: IpAddr,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_hold_the_addresses_that_begin_like_them() {
+        for (prefix, bits, addr, holds) in [
+            ("10.1.0.0", 16, "10.1.255.255", true),
+            ("10.1.0.0", 16, "10.2.0.0", false),
+            ("10.1.2.3", 31, "10.1.2.2", true),
+            ("10.1.2.3", 32, "10.1.2.2", false),
+            ("10.1.2.3", 255, "10.1.2.3", true),
+            ("10.1.2.3", 0, "192.0.2.1", true),
+            ("10.1.2.3", 0, "::", false),
+            ("2001:db8::", 32, "2001:db8:ffff::1", true),
+            ("2001:db8::", 33, "2001:db8:ffff::1", false),
+            ("2001:db8::1", 128, "2001:db8::1", true),
+            ("::ffff:10.0.0.1", 128, "10.0.0.1", false),
+        ] {
+            let of = |text: &str| text.parse::<IpAddr>().expect("an address");
+            let prefix = Prefix::new(of(prefix), bits);
+            assert_eq!(prefix.contains(of(addr)), holds, "{prefix:?} {addr}");
+        }
+    }
 }

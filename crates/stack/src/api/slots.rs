@@ -1,5 +1,7 @@
 //! Where packets go: the transmit side of the sans-IO contract.
 
+use core::net::IpAddr;
+
 use super::path::IfaceId;
 
 /// What the driver knows about a received packet.
@@ -62,6 +64,14 @@ pub trait Slots {
     /// A buffer of at least `room` bytes for a packet to leave by `iface`, or `None` when the device has no
     /// room now. A slot that is not committed is given out again.
     fn slot(&mut self, iface: IfaceId, room: usize) -> Option<&mut [u8]>;
+    /// The next packet leads from one address to another. Devices take any packet; limits may not.
+    fn lead(&mut self, local: IpAddr, remote: IpAddr) {
+        let _ = (local, remote);
+    }
+    /// There was no slot for packets between the last addresses alone: others of the interface may have one.
+    fn holds_one(&self) -> bool {
+        false
+    }
     /// Queues what was written into the last slot of `iface`.
     fn commit(&mut self, iface: IfaceId, meta: TxMeta);
     /// Whether the driver of `iface` can send large payload from where it lies, which spares a copy.

@@ -10,10 +10,11 @@ mod slots;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::net::IpAddr;
 
 use manypath_tcp::time::{Duration, Instant};
 
-use crate::api::{ClassId, IfaceId, Offload, Path, RateLimit};
+use crate::api::{ClassId, IfaceId, Offload, Path, RateLimit, Route};
 use crate::ids::ConnId;
 use crate::slab::{Handle, Slab};
 use gate::Gate;
@@ -60,17 +61,25 @@ pub enum Limited {
 /// Classes that a connection may be in at one time.
 pub const CLASSES: usize = 2;
 
+/// Routes of one connection.
+pub const MOST_ROUTES: usize = 16;
+
 /// The limits of one connection besides those of paths.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Shares {
     /// Its own.
     pub(crate) own: Option<Handle>,
     /// Those that it shares with others.
     pub(crate) classes: [Option<ClassId>; CLASSES],
+    /// Those of packets between some addresses.
+    pub(crate) routes: Vec<Route>,
 }
 
 /// Limits that are asked for one connection: its own, and those of its classes.
 pub(super) type Gates = [Option<Handle>; 1 + CLASSES];
+
+/// Limits that are asked for packets between two addresses.
+pub(super) type RouteGates = [Option<Handle>; 2];
 
 /// All limits of a stack.
 #[derive(Debug, Default)]
@@ -78,6 +87,8 @@ pub(crate) struct Shaper {
     gates: Slab<Gate>,
     paths: Vec<(IfaceId, Handle)>,
     classes: BTreeMap<ClassId, Handle>,
+    /// Of all connections, besides their own.
+    routes: Vec<Route>,
     /// What the devices do without limits.
     devices: Vec<(IfaceId, Offload)>,
     /// When the first in each line has its tokens.
@@ -230,10 +241,31 @@ impl Shaper {
         })
     }
 
-    /// The longest burst that the limits of a connection let leave at once, bytes.
+    /// The longest burst that the limits of a connection let leave at once, bytes, whatever addresses it leads to.
     pub(crate) fn longest_burst(&self, shares: &Shares) -> u32 {
-        let bursts = self.gates_of(shares).map(|gate| self.burst(gate));
-        bursts.into_iter().min().unwrap_or(u32::MAX)
+        let routes = self.routes.iter().chain(&shares.routes);
+        let routes = routes.map(|route| self.classes.get(&route.class).copied());
+        let gates = self.gates_of(shares).into_iter().chain(routes);
+        gates.map(|gate| self.burst(gate)).min().unwrap_or(u32::MAX)
+    }
+
+    /// The routes of all connections from now on.
+    pub(crate) fn set_routes(&mut self, routes: Vec<Route>) {
+        self.routes = routes;
+    }
+
+    /// Whether a class is that of a route of all connections.
+    pub(crate) fn routes(&self, class: ClassId) -> bool {
+        self.routes.iter().any(|route| route.class == class)
+    }
+
+    /// The limits of packets of a connection between two addresses: its own route's, and that of the first of all connections' that leads so.
+    fn gates_between(&self, own: &[Route], local: IpAddr, remote: IpAddr) -> RouteGates {
+        let gate = |routes: &[Route]| {
+            let leads = routes.iter().find(|route| route.leads(local, remote));
+            self.classes.get(&leads?.class).copied()
+        };
+        [gate(own), gate(&self.routes)]
     }
 
     fn burst(&self, gate: Option<Handle>) -> u32 {
@@ -375,14 +407,17 @@ impl Shaper {
         }
     }
 
-    /// A packet of a connection leaves by an interface: counts it with the paths whose tokens it would have waited for.
-    fn note_elsewhere(&mut self, slot: u32, by: IfaceId, bytes: u64) {
+    /// A packet of a connection leaves by some limits of paths: counts it with the others whose tokens it would have waited for.
+    fn note_elsewhere(&mut self, slot: u32, routes: &[Route], by: &[Option<Handle>], bytes: u64) {
         if self.waiting.is_empty() {
             return;
         }
-        for (iface, handle) in &self.paths {
-            if *iface != by && self.waiting.contains(&(*handle, slot)) {
-                if let Some(gate) = self.gates.get_mut(*handle) {
+        let of_routes = self.routes.iter().chain(routes);
+        let of_routes = of_routes.filter_map(|route| self.classes.get(&route.class).copied());
+        let of_paths = self.paths.iter().map(|(_, handle)| *handle);
+        for handle in of_paths.chain(of_routes) {
+            if !by.contains(&Some(handle)) && self.waiting.contains(&(handle, slot)) {
+                if let Some(gate) = self.gates.get_mut(handle) {
                     gate.note_elsewhere(bytes);
                 }
             }

@@ -1,9 +1,12 @@
 //! The device as a connection sees it where limits are set: a path without tokens has no room, like one whose device is full.
 
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
 use manypath_tcp::time::Instant;
 
-use super::{Gates, Shaper, Shares};
-use crate::api::{Gather, IfaceId, Slots, TxMeta};
+use super::{CLASSES, Gates, RouteGates, Shaper, Shares};
+use crate::api::{Gather, IfaceId, Route, Slots, TxMeta};
 
 /// Packets up to this length leave without tokens, and are charged: acknowledgements, probes and resets. 40 bytes of an IPv6 header, 60 of TCP with all
 /// its options, and 20 to spare.
@@ -17,6 +20,11 @@ pub(crate) struct ShapedSlots<'a> {
     inner: &'a mut dyn Slots,
     shaper: &'a mut Shaper,
     gates: Gates,
+    routes: &'a [Route],
+    /// Those of the addresses of the next packet.
+    between: RouteGates,
+    /// The last packet found no tokens there.
+    holds_one: bool,
     /// The connection's place in the stack's table.
     slot: u32,
     /// It waited, and now there are tokens.
@@ -31,7 +39,7 @@ impl<'a> ShapedSlots<'a> {
     /// For the turn of a connection.
     pub(crate) fn of(
         slot: u32,
-        shares: &Shares,
+        shares: &'a Shares,
         inner: &'a mut dyn Slots,
         shaper: &'a mut Shaper,
         now: Instant,
@@ -39,6 +47,9 @@ impl<'a> ShapedSlots<'a> {
         shaper.begin_turn();
         Self {
             gates: shaper.gates_of(shares),
+            routes: &shares.routes,
+            between: RouteGates::default(),
+            holds_one: false,
             called: shaper.is_called(slot),
             inner,
             shaper,
@@ -54,7 +65,12 @@ impl<'a> ShapedSlots<'a> {
         shaper: &'a mut Shaper,
         now: Instant,
     ) -> Self {
-        Self::of(NOBODY, &Shares::default(), inner, shaper, now)
+        const NONE: &Shares = &Shares {
+            own: None,
+            classes: [None; CLASSES],
+            routes: Vec::new(),
+        };
+        Self::of(NOBODY, NONE, inner, shaper, now)
     }
 
     fn permits(&mut self, iface: IfaceId, bytes: u64) -> bool {
@@ -65,16 +81,26 @@ impl<'a> ShapedSlots<'a> {
         }
         let mut gates = self.gates.into_iter().flatten();
         self.held = !gates.all(|gate| self.shaper.permits(gate, slot, bytes, called, now));
-        !self.held && path.is_none_or(|gate| self.shaper.permits(gate, slot, bytes, called, now))
+        self.holds_one = false;
+        if self.held
+            || path.is_some_and(|gate| !self.shaper.permits(gate, slot, bytes, called, now))
+        {
+            return false;
+        }
+        let mut between = self.between.into_iter().flatten();
+        self.holds_one = !between.all(|gate| self.shaper.permits(gate, slot, bytes, called, now));
+        !self.holds_one
     }
 
     fn charge(&mut self, iface: IfaceId, bytes: u64) {
-        let path = self.shaper.of_path(iface);
-        for gate in self.gates.into_iter().chain([path]).flatten() {
+        let [own, all] = self.between;
+        let by = [self.shaper.of_path(iface), own, all];
+        for gate in self.gates.into_iter().chain(by).flatten() {
             self.shaper.charge(gate, self.slot, bytes, self.now);
         }
         if bytes > ALWAYS as u64 {
-            self.shaper.note_elsewhere(self.slot, iface, bytes);
+            self.shaper
+                .note_elsewhere(self.slot, self.routes, &by, bytes);
         }
         // One packet goes before those who wait elsewhere, not the whole turn.
         self.called &= bytes <= ALWAYS as u64;
@@ -91,6 +117,15 @@ impl Slots for ShapedSlots<'_> {
             self.shaper.note_device_full(iface);
         }
         slot
+    }
+
+    fn lead(&mut self, local: IpAddr, remote: IpAddr) {
+        self.holds_one = false;
+        self.between = self.shaper.gates_between(self.routes, local, remote);
+    }
+
+    fn holds_one(&self) -> bool {
+        self.holds_one
     }
 
     fn commit(&mut self, iface: IfaceId, meta: TxMeta) {

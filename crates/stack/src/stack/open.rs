@@ -237,12 +237,7 @@ impl Stack {
                 shares: Shares::default(),
             }
         });
-        if !self.preferences.is_empty()
-            && let Some(entry) = self.conns.get_mut(handle)
-        {
-            let wanted = self.preferences.clone();
-            entry.conn.schedule.set_preferences(wanted);
-        }
+        self.fit_new(handle);
         let slot = handle.index();
         let target = Target {
             conn: slot,

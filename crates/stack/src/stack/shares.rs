@@ -8,10 +8,11 @@ use alloc::vec::Vec;
 use manypath_tcp::time::Instant;
 
 use super::{Entry, Stack};
-use crate::api::{ClassId, IfaceId, RateLimit, StackError};
+use crate::api::{ClassId, IfaceId, RateLimit, Route, StackError};
 use crate::ids::ConnId;
 use crate::sched::Preference;
-use crate::shape::{CLASSES, LimitState, Limited};
+use crate::shape::{CLASSES, LimitState, Limited, MOST_ROUTES};
+use crate::slab::Handle;
 
 impl Stack {
     /// Sets, changes or removes the limit of what leaves by an interface. It holds from the next packet on, on running connections too; the
@@ -30,8 +31,10 @@ impl Stack {
         let now = self.tick(now);
         let freed = self.shaper.limit_class(class, limit, now);
         self.go_on(freed);
+        let for_all = self.shaper.routes(class);
         for entry in self.conns.iter_mut().map(|(_, entry)| entry) {
-            if entry.shares.classes.contains(&Some(class)) {
+            let is_routed = entry.shares.routes.iter().any(|route| route.class == class);
+            if is_routed || for_all || entry.shares.classes.contains(&Some(class)) {
                 fit_bursts(entry, &self.shaper);
             }
         }
@@ -71,6 +74,37 @@ impl Stack {
         entry.shares.classes = classes;
         fit_bursts(entry, &self.shaper);
         // What it waited for may be none of its business any more.
+        self.give_turn(id.0.index());
+        Ok(())
+    }
+
+    /// Packets of all connections between some addresses have the limits of these classes besides: the first route that leads so counts.
+    pub fn route(&mut self, now: Instant, routes: Vec<Route>) {
+        self.tick(now);
+        self.shaper.set_routes(routes);
+        let mut slots = Vec::new();
+        for (handle, entry) in self.conns.iter_mut() {
+            fit_bursts(entry, &self.shaper);
+            slots.push(handle.index());
+        }
+        self.go_on(slots);
+    }
+
+    /// The same for packets of one connection, [`MOST_ROUTES`] at most.
+    ///
+    /// # Errors
+    /// `NoSuchHandle` when there is no such connection.
+    pub fn route_connection(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        mut routes: Vec<Route>,
+    ) -> Result<(), StackError> {
+        self.tick(now);
+        let entry = self.conns.get_mut(id.0).ok_or(StackError::NoSuchHandle)?;
+        routes.truncate(MOST_ROUTES);
+        entry.shares.routes = routes;
+        fit_bursts(entry, &self.shaper);
         self.give_turn(id.0.index());
         Ok(())
     }
@@ -148,6 +182,20 @@ impl Stack {
     pub fn classes(&self, id: ConnId) -> [Option<ClassId>; CLASSES] {
         let entry = self.conns.get(id.0);
         entry.map_or([None; CLASSES], |entry| entry.shares.classes)
+    }
+
+    /// What holds for all connections holds for a new one.
+    pub(super) fn fit_new(&mut self, handle: Handle) {
+        let Some(entry) = self.conns.get_mut(handle) else {
+            return;
+        };
+        if !self.preferences.is_empty() {
+            let wanted = self.preferences.clone();
+            entry.conn.schedule.set_preferences(wanted);
+        }
+        if !self.shaper.is_idle() {
+            fit_bursts(entry, &self.shaper);
+        }
     }
 
     /// What they waited for is gone.

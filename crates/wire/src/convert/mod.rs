@@ -6,10 +6,12 @@
 
 mod connect;
 mod error;
+mod limits;
 mod tlv;
 
 pub use connect::{Connect, ConnectOptions, SynOption};
 pub use error::{Code, ConvertError};
+pub use limits::{Limits, LimitsBuffer, MOST_LIMITS};
 pub use tlv::{Kinds, Tlv, Type};
 
 use crate::cursor::{NoRoom, Writer};

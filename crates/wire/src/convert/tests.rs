@@ -201,3 +201,41 @@ fn what_is_too_long_is_not_written() {
     assert_eq!(emit(&[Tlv::Info], &mut out[..7]), Err(NoRoom));
     assert_eq!(emit(&[], &mut out[..3]), Err(NoRoom));
 }
+
+#[test]
+fn limits_of_addresses_are_written_and_read() {
+    let entries: [(core::net::IpAddr, u64); 2] = [
+        ("192.0.2.1".parse().expect("a literal"), 10_000_000),
+        ("2001:db8::2".parse().expect("a literal"), u64::MAX),
+    ];
+    let mut room = [0; size_of::<LimitsBuffer>()];
+    let limits = Limits::write(entries, &mut room).expect("there are some");
+    let mut bytes = std::vec![1, 14, 0x22, 0x63, 192, 13, 0, 0];
+    bytes.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1]);
+    bytes.extend([0, 0, 0, 0, 0, 0x98, 0x96, 0x80]);
+    bytes.extend([0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
+    bytes.extend([0xff; 8]);
+    golden(&[Tlv::Limits(limits)], &bytes);
+    assert!(limits.entries().eq(entries));
+    let mut room = [0; size_of::<LimitsBuffer>()];
+    assert_eq!(Limits::write([], &mut room), None);
+    let many = std::iter::repeat_n(entries[0], 100);
+    let mut room = [0; size_of::<LimitsBuffer>()];
+    let limits = Limits::write(many, &mut room).expect("there are some");
+    assert_eq!(limits.entries().count(), MOST_LIMITS);
+}
+
+#[test]
+fn a_private_type_of_another_form_is_unknown() {
+    for value in [
+        &[0, 0][..],
+        &[0, 0, 1, 2, 3, 4],
+        &[0; 22],
+        &[0; 30],
+        &[1; 26],
+    ] {
+        let words = u8::try_from((2 + value.len()) / 4).expect("short");
+        let bytes = [&[1, 1 + words, 0x22, 0x63, 192, words], value].concat();
+        golden(&[Tlv::Unknown { kind: 192, value }], &bytes);
+    }
+}

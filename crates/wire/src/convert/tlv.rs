@@ -3,6 +3,7 @@
 
 use super::connect::Connect;
 use super::error::ConvertError;
+use super::limits::Limits;
 use super::{BadMessage, WORD};
 use crate::cursor::{NoRoom, Writer};
 
@@ -22,6 +23,8 @@ pub enum Type {
     Cookie = 22,
     /// Why there is no connection.
     Error = 30,
+    /// Of the private range: what a client may be sent by each of its addresses.
+    Limits = 192,
 }
 
 /// A TLV.
@@ -39,7 +42,9 @@ pub enum Tlv<'a> {
     Cookie(&'a [u8]),
     /// Section 6.2.8.
     Error(ConvertError<'a>),
-    /// A type that RFC 8803 does not define.
+    /// Of the private range, between two of ours.
+    Limits(Limits<'a>),
+    /// A type that RFC 8803 does not define, or one of the private range that is not ours.
     Unknown {
         /// The type.
         kind: u8,
@@ -71,6 +76,7 @@ impl<'a> Tlv<'a> {
             Self::SupportedTcpExtensions(_) => Type::SupportedTcpExtensions as u8,
             Self::Cookie(_) => Type::Cookie as u8,
             Self::Error(_) => Type::Error as u8,
+            Self::Limits(_) => Type::Limits as u8,
             Self::Unknown { kind, .. } => *kind,
         }
     }
@@ -87,10 +93,11 @@ impl<'a> Tlv<'a> {
             21 => Self::SupportedTcpExtensions(Kinds(rest)),
             22 => Self::Cookie(rest),
             30 => Self::Error(ConvertError::parse(a, &raw[3..])),
-            _ => Self::Unknown {
-                kind,
-                value: &raw[2..],
-            },
+            _ => {
+                let value = &raw[2..];
+                let limits = Limits::parse(rest).filter(|_| (kind, a, b) == (192, 0, 0));
+                limits.map_or(Self::Unknown { kind, value }, Self::Limits)
+            }
         })
     }
 
@@ -106,6 +113,7 @@ impl<'a> Tlv<'a> {
             Self::ExtendedTcpHeader(bytes)
             | Self::SupportedTcpExtensions(Kinds(bytes))
             | Self::Cookie(bytes) => put(w, kind, &[&[0, 0], bytes]),
+            Self::Limits(limits) => put(w, kind, &[&[0, 0], limits.as_bytes()]),
             Self::Error(error) => {
                 let (code, value) = error.parts();
                 put(w, kind, &[&[code], value.fixed(), value.rest()])

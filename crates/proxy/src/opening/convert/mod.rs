@@ -9,12 +9,13 @@ mod token;
 
 use std::time::Instant;
 
-use manypath_wire::convert::{Connect, ConvertError, Kinds, Message, Parsed, Tlv, read};
+use manypath_wire::convert::{Connect, ConvertError, Kinds, Limits, Message, Parsed, Tlv, read};
 use tokio::io::AsyncWriteExt;
 use tokio::time::{timeout, timeout_at};
 
 use crate::buffered::Buffered;
 use crate::endpoint::Proto;
+use crate::limits::{Bridle, TellingClients};
 use crate::opening::proxy_protocol;
 use crate::request::{Request, Target, Way};
 use crate::serve::Refusal;
@@ -27,6 +28,8 @@ use token::{Shown, Tokens};
 #[derive(Debug, Default)]
 pub(crate) struct Converter {
     tokens: Tokens,
+    /// What clients have told of their addresses.
+    telling: TellingClients,
 }
 
 /// What ends a client before anything is relayed.
@@ -62,6 +65,7 @@ enum Asked<'a> {
 struct Question<'a> {
     asked: Asked<'a>,
     cookie: Option<&'a [u8]>,
+    limits: Option<Limits<'a>>,
     /// All TLVs but the cookie.
     others: Vec<Tlv<'a>>,
 }
@@ -72,11 +76,16 @@ fn question<'a>(message: Message<'a>, bytes: &[u8]) -> Result<Question<'a>, Refu
         let echo = ConvertError::MalformedMessage(reply::echo(bytes));
         Refused::with(Refusal::Malformed, reply::error(echo))
     };
-    let (mut asked, mut cookie, mut others) = (None, None, Vec::new());
+    let (mut asked, mut cookie, mut limits, mut others) = (None, None, None, Vec::new());
     for tlv in message.tlvs() {
         let new = match tlv {
             Tlv::Cookie(bytes) => {
                 cookie = Some(bytes);
+                continue;
+            }
+            Tlv::Limits(told) => {
+                limits = Some(told);
+                others.push(tlv);
                 continue;
             }
             Tlv::Info => Asked::Info,
@@ -102,6 +111,7 @@ fn question<'a>(message: Message<'a>, bytes: &[u8]) -> Result<Question<'a>, Refu
     Ok(Question {
         asked,
         cookie,
+        limits,
         others,
     })
 }
@@ -140,6 +150,14 @@ pub(crate) async fn serve(session: &Session, mut stream: Buffered<Stream>) -> Ou
     match question.asked {
         Asked::Info => inform(session, stream, token).await,
         Asked::Connect(connect) => {
+            // Where the client is a connection of the host's TCP it has one address, and no path to choose.
+            let _told = match (question.limits, stream.get_ref().bridle()) {
+                (Some(limits), Bridle::Ours(host, id)) => {
+                    let telling = &session.row.shared.converter.telling;
+                    Some(telling.hold(&host, id, client, limits.entries()))
+                }
+                _ => None,
+            };
             let connecting = Connecting {
                 connect,
                 message: &message,

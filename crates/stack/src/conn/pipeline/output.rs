@@ -271,7 +271,11 @@ impl Conn {
                     return full.map_or(Progress::Nothing, Progress::Blocked);
                 }
                 Progress::Blocked(device) => {
-                    if !self.schedule.note_full(device) {
+                    let is_news = match slots.holds_one() {
+                        true => self.schedule.note_held(device),
+                        false => self.schedule.note_full(device),
+                    };
+                    if !is_news {
                         return Progress::Blocked(device);
                     }
                 }
@@ -464,6 +468,9 @@ impl Conn {
             source,
             Source::New(_) | Source::Reinjected(_) | Source::Duplicated(_)
         );
+        let tuple = sf.endpoint.tuple;
+        slots.lead(tuple.local.ip(), tuple.remote.ip());
+        self.schedule.note_tried(sf.id());
         let mut parcel = Parcel {
             i,
             plan,

@@ -34,6 +34,10 @@ pub(crate) struct Schedule {
     blocked: bool,
     /// Devices that became full during this poll: to the scheduler, their paths have no room.
     full: Vec<IfaceId>,
+    /// Subflows whose limit has no tokens, though their device has room, and their device.
+    held: Vec<(SubflowId, IfaceId)>,
+    /// The subflow that had something to send last.
+    tried: Option<SubflowId>,
     /// Position of the subflow that last sent something besides data in this poll.
     said: SubflowIdx,
     /// Something other than acknowledgements was sent in this poll.
@@ -72,6 +76,7 @@ impl Schedule {
     /// Starts a poll: devices may have room again.
     pub(crate) fn begin_poll(&mut self) {
         self.full.clear();
+        self.held.clear();
         self.said = SubflowIdx::FIRST;
         (self.moved, self.moved_more) = (false, false);
     }
@@ -162,9 +167,26 @@ impl Schedule {
         self.said = position;
     }
 
-    /// This device became full in this poll.
-    pub(in crate::conn) fn is_full(&self, device: IfaceId) -> bool {
-        self.full.contains(&device)
+    /// The device of a subflow became full in this poll, or its limit has no tokens.
+    pub(in crate::conn) fn is_full(&self, subflow: SubflowId, device: IfaceId) -> bool {
+        self.full.contains(&device) || self.held.contains(&(subflow, device))
+    }
+
+    /// A subflow has something to send.
+    pub(crate) fn note_tried(&mut self, subflow: SubflowId) {
+        self.tried = Some(subflow);
+    }
+
+    /// Marks the subflow that was tried last as held by its limit. True if it was not.
+    pub(crate) fn note_held(&mut self, device: IfaceId) -> bool {
+        let Some(subflow) = self.tried else {
+            return false;
+        };
+        let news = !self.is_full(subflow, device);
+        if news {
+            self.held.push((subflow, device));
+        }
+        news
     }
 
     /// Marks a device full. True if it was not.
@@ -178,7 +200,8 @@ impl Schedule {
 
     /// A device that became full in this poll.
     pub(crate) fn full_device(&self) -> Option<IfaceId> {
-        self.full.last().copied()
+        let held = self.held.last().map(|(_, device)| *device);
+        self.full.last().copied().or(held)
     }
 
     /// New data was sent on this subflow.
