@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod boxes;
+mod browser;
 mod c_library;
 mod control;
 mod control_kernel;

@@ -1,0 +1,150 @@
+//! A browser whose proxy is ours loads a page over two paths, of which one is cut.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use manypath_lab::netns::{NetNs, Process};
+use manypath_tests::net::{Family, Net, shell, tool};
+use manypath_tests::program::Program;
+use manypath_tests::until::wait_for;
+
+use crate::limits::carried;
+
+/// Objects of the page beside itself, and bytes of each.
+const OBJECTS: usize = 50;
+const SIZE: usize = 100_000;
+
+/// How long the browser may take: a dozen times what it does.
+const TIME: Duration = Duration::from_secs(90);
+
+/// A page that counts the pictures that have come. Each has a text of its own, so that a wrong one is no picture of that width.
+fn write_page(folder: &Path) {
+    let mut page = String::from(
+        "<!doctype html><title>page</title><body data-right=\"0\"><script>\n\
+         let right = 0;\n\
+         function came(image, width) { if (image.naturalWidth === width) document.body.dataset.right = ++right; }\n\
+         </script>\n",
+    );
+    for n in 1..=OBJECTS {
+        let _ = writeln!(page, "<img src=\"{n}.svg\" onload=\"came(this, {n})\">");
+        let head =
+            format!("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{n}\" height=\"9\"><!-- ");
+        let text = format!("{head}{}--></svg>", "x".repeat(SIZE - head.len()));
+        std::fs::write(folder.join(format!("{n}.svg")), text).expect("a folder of ours");
+    }
+    std::fs::write(folder.join("index.html"), page).expect("a folder of ours");
+}
+
+/// nginx on the kernel's Multipath TCP.
+fn serve(kernel: &NetNs, folder: &Path) -> Process {
+    let here = folder.display();
+    let config = format!(
+        "daemon off; master_process off; pid {here}/nginx.pid; error_log /dev/null; events {{}}\n\
+         http {{ access_log off; types {{ text/html html; image/svg+xml svg; }}\n\
+         client_body_temp_path {here}/a; proxy_temp_path {here}/b; fastcgi_temp_path {here}/c; uwsgi_temp_path {here}/d;\n\
+         scgi_temp_path {here}/e; server {{ listen 0.0.0.0:80; root {here}; }} }}\n"
+    );
+    let file = folder.join("nginx.conf");
+    std::fs::write(&file, config).expect("a folder of ours");
+    let mut command = tool("mptcpize");
+    command
+        .args(["run", "nginx", "-e", "/dev/null", "-c"])
+        .arg(file);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let process = kernel.spawn(command).expect("nginx starts");
+    wait_for("nginx to listen", || kernel.listens(80).then_some(()));
+    process
+}
+
+/// A browser that prints the page when everything of it has come.
+fn browser(profile: &Path, url: &str) -> Command {
+    let mut command = tool("chromium");
+    command.args([
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+        "--no-first-run",
+        "--proxy-server=http://127.0.0.1:3128",
+        "--dump-dom",
+    ]);
+    command.arg(format!("--user-data-dir={}", profile.display()));
+    command.arg(url);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    command
+}
+
+#[test]
+fn a_page_of_fifty_objects_is_whole_though_one_path_is_cut() {
+    for name in ["chromium", "nginx", "mptcpize"] {
+        if tool(name).arg("--version").output().is_err() {
+            eprintln!("skipped: {name} is not installed");
+            return;
+        }
+    }
+    let Some(net) = Net::bridged(2) else { return };
+    net.add_endpoint(Net::kernel_address(Family::V4, 2), 2, "signal");
+    let middle = net.middle.as_ref().expect("switches");
+    for n in 1..=2 {
+        let line = format!("tc qdisc add dev o{n} root tbf rate 10mbit burst 16kb limit 100000");
+        shell(middle, &line);
+    }
+    let (site, profile) = (tempfile::tempdir(), tempfile::tempdir());
+    let (site, profile) = (site.expect("a folder"), profile.expect("a folder"));
+    write_page(site.path());
+    let mut nginx = serve(&net.kernel, site.path());
+    let target = Net::kernel_address(Family::V4, 1);
+    let file = site.path().join("proxy.toml");
+    let text = format!(
+        "[[listen]]\non = \"127.0.0.1:3128\"\nopening = \"http\"\noutside = \"mptcp\"\n\
+         [[rule]]\nto = \"{target}/32\"\nport = 80\nthen = \"allow\"\n"
+    );
+    std::fs::write(&file, text).expect("a folder of ours");
+    let file = file.to_str().expect("UTF-8");
+    let args = ["proxy", "--config", file, "--path", "v1", "--path", "v2"];
+    let proxy = Program::start(&net.ours, args, "listens on");
+
+    let came = |n| carried(&net.ours, n)[0];
+    let url = format!("http://{target}/index.html");
+    let mut page = net
+        .ours
+        .spawn(browser(profile.path(), &url))
+        .expect("it starts");
+    // Both carry, and the most of it is still to come.
+    let part = (OBJECTS * SIZE / 10) as f64;
+    wait_for("both paths to carry", || {
+        (came(1) > part && came(2) > part).then_some(())
+    });
+    assert!(
+        came(1) + came(2) < (OBJECTS * SIZE) as f64 / 2.0,
+        "too late to cut"
+    );
+    net.swallow(1);
+    let end = Instant::now() + TIME;
+    let output = page.child().stdout.take().expect("a pipe");
+    let text = std::thread::spawn(move || std::io::read_to_string(output).expect("text"));
+    while page.child().try_wait().expect("our child").is_none() {
+        assert!(Instant::now() < end, "the browser waits: {}", proxy.said());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let text = text.join().expect("no panic");
+    assert!(
+        text.contains(&format!("data-right=\"{OBJECTS}\"")),
+        "{text}"
+    );
+    assert!(
+        came(2) > (OBJECTS * SIZE) as f64 / 2.0,
+        "the other path carries the rest"
+    );
+    nginx.stop(Duration::from_secs(3));
+    proxy.interrupt();
+}
