@@ -7,6 +7,9 @@
 mod exchange;
 mod hosts;
 
+use std::time::Instant;
+
+use super::super::real::PATIENCE;
 use super::super::smapp::{distribution, quantile};
 use super::super::{
     Across, Arm, Axis, Does, Figure, Finding, Knob, Line, Load, Paper, PaperLine, Run, Sample,
@@ -57,8 +60,8 @@ const PAPER_DATA: f64 = 23_395.6;
 /// What is wanted of ours for the SYN, in microseconds.
 const WANTED: f64 = 100.0;
 
-/// Connections that are not counted: caches fill, and the kernel begins to take the time of packets a while after it is asked to.
-const WARM: u64 = 50;
+/// Connections that are not counted, at least.
+const WARM: u32 = 50;
 
 const OURS: &[Arm] = &[Arm::Real];
 const KERNELS: &[Arm] = &[Arm::Kernel];
@@ -86,11 +89,11 @@ fn run(run: &Run<'_>) -> Result<Vec<Sample>, String> {
     let mut hosts = Hosts::new(Relay::named(name)?, run.program)?;
     let (mut connects, mut exchanges) = (Vec::new(), Vec::new());
     let rounds = run.knobs.whole("rounds");
+    warm_up(run, &mut hosts)?;
     let mut unseen = 0;
-    for round in 0..rounds + WARM {
+    for _ in 0..rounds {
         run.go_on()?;
         match hosts.exchange()? {
-            _ if round < WARM => {}
             Some(delays) => {
                 connects.push(delays.connecting);
                 exchanges.push(delays.data);
@@ -109,6 +112,21 @@ fn run(run: &Run<'_>) -> Result<Vec<Sample>, String> {
         distribution(&data(name), exchanges),
     ]
     .concat())
+}
+
+/// Connections that are not counted, until caches are full and the kernel takes the time of packets, as it does a while after it is
+/// asked to.
+fn warm_up(run: &Run<'_>, hosts: &mut Hosts) -> Result<(), String> {
+    let end = Instant::now() + PATIENCE;
+    let mut rounds = 0;
+    while hosts.exchange()?.is_none() || rounds < WARM {
+        run.go_on()?;
+        rounds += 1;
+        if Instant::now() > end {
+            return Err("no connection is carried as it should be".to_owned());
+        }
+    }
+    Ok(())
 }
 
 /// The medians of a relay for connecting and for data.
