@@ -178,7 +178,8 @@ pub enum Request {
 pub struct LimitOrder {
     /// `path`, `class` or `connection`.
     pub of: LimitOf,
-    /// The interface, the class by its name in the configuration, or the connection.
+    /// The interface (with `/down`, what peers are asked to send by it), the class by its name in the configuration (with `/up` or `/down`, one way of it),
+    /// or the connection.
     pub name: String,
     /// Bits of IP packets a second, at least one; without it there is no limit any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,5 +1,7 @@
 //! Limits of connections and of classes in simulated time: set, changed and taken away while connections run.
 
+use std::num::NonZeroU16;
+
 use manypath_sim::scenario::Scenario;
 use manypath_sim::{RunOptions, Simulation};
 use manypath_stack::{ClassId, IfaceId, LimitState, RateLimit, Stack};
@@ -213,6 +215,37 @@ fn path_class_and_connection_hold_together() {
     assert!(rates[0] < 0.51 && rates[0] > 0.4, "{rates:?}");
     assert!(rates[0] + rates[1] < 4.1 && rates[1] > 2.5, "{rates:?}");
     assert!(rates[2] > 3.0 && rates[3] > 3.0, "{rates:?}");
+}
+
+#[test]
+fn weights_of_classes_divide_a_limited_path_while_both_want_it() {
+    for (connections, classes, share) in [(4, [0, 0, 1, 1], 0.75), (4, [0, 1, 1, 1], 0.75)] {
+        let mut upload = Upload::new(connections);
+        upload.client(|stack, now| {
+            for iface in [0, 1] {
+                let limit = RateLimit::new(8_000_000, MTU);
+                stack.limit_path(now, IfaceId(iface), Some(limit));
+            }
+            for (class, weight) in [(0, 3), (1, 1)] {
+                stack.weigh(now, ClassId(class), NonZeroU16::new(weight));
+            }
+        });
+        upload.classify(|i| classes[i]);
+        let _ = upload.bits_in(Duration::from_secs(3));
+        let before = upload.acked();
+        let bits = upload.bits_in(Duration::from_secs(10));
+        assert_holds(bits, 16_000_000, 10.0);
+        let after = upload.acked();
+        let of = |class| {
+            let all = after.iter().zip(&before).zip(classes);
+            let of_it = all.filter(|(_, of)| *of == class);
+            of_it
+                .map(|((after, before), _)| after - before)
+                .sum::<u64>() as f64
+        };
+        let found = of(0) / (of(0) + of(1));
+        assert!((found - share).abs() < 0.05, "{classes:?}: {found}");
+    }
 }
 
 #[test]

@@ -22,6 +22,56 @@ fn carry(through: SocketAddr, bytes: usize) {
 }
 
 #[test]
+fn a_class_that_may_carry_no_more_stands_still_until_it_may_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("quotas.json");
+    let target = echo();
+    let config = |amount: &str| {
+        format!(
+            "{METRICS}{}[quotas]\nfile = {file:?}\n[[class]]\nname = \"all\"\nquota = {{ amount = \"{amount}\", period = \"month\", reset = \"1st 00:00 UTC\", then = \"never\" }}\n",
+            fixed("one", target)
+        )
+    };
+    let mut proxy = Proxy::start(&config("100KB"));
+    let through = proxy.address_of("one listens on");
+    let metrics = proxy.address_of("metrics on");
+    proxy.listen_no_more();
+    let running = connect(through);
+    running.set_read_timeout(None).expect("open");
+    // More than passes between two looks at the quota.
+    const BYTES: u64 = 200_000_000;
+    let transfer = std::thread::spawn(move || {
+        let mut write = running.try_clone().expect("a descriptor");
+        let zeros = || std::io::repeat(0).take(BYTES);
+        let writes = std::thread::spawn(move || std::io::copy(&mut zeros(), &mut write));
+        let read = std::io::copy(&mut running.take(BYTES), &mut std::io::sink());
+        (writes.join().expect("no panic").ok(), read.ok())
+    });
+    wait_for("the quota to be used up", || {
+        let all = get(metrics, "/metrics");
+        let mut lines = all.lines();
+        let limit = lines.find(|l| l.starts_with("manypath_limit_rate_bytes_per_second"));
+        limit.map(|_| ())
+    });
+    let refused = connect(through).read(&mut [0]);
+    assert!(matches!(refused, Ok(0) | Err(_)), "{refused:?}");
+    wait_for("the running one to wait", || {
+        let waits = get(metrics, "/metrics");
+        let mut waits = waits
+            .lines()
+            .filter(|l| l.starts_with("manypath_limit_waits_total"));
+        waits.any(|line| !line.ends_with(" 0")).then_some(())
+    });
+    assert!(!transfer.is_finished());
+    wait_for("the reload", || {
+        let output = proxy.reload(&config("1000GB"));
+        output.status.success().then_some(())
+    });
+    let whole = (Some(BYTES), Some(BYTES));
+    assert_eq!(transfer.join().expect("no panic"), whole);
+}
+
+#[test]
 fn a_second_process_on_one_file_says_so_and_goes_on_with_both_counts() {
     let target = echo();
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,7 @@
 //! Limits of paths, classes and connections of a running stack.
 
+use std::num::NonZeroU16;
+
 use manypath_stack::ids::ConnId;
 use manypath_stack::sched::Preference;
 use manypath_stack::{
@@ -21,6 +23,12 @@ impl Host {
     /// What an operator wants of the paths of interfaces: which come first, and how new data is divided among them.
     pub fn prefer(&self, wanted: Vec<(IfaceId, Preference)>) {
         self.shared().act(|stack, now| stack.prefer(now, wanted));
+    }
+
+    /// What a class has of a path that several wait for, beside the others.
+    pub fn weigh(&self, class: ClassId, weight: Option<NonZeroU16>) {
+        self.shared()
+            .act(|stack, now| stack.weigh(now, class, weight));
     }
 
     /// Packets of all connections between some addresses have the limits of these classes besides.

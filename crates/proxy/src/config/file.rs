@@ -102,7 +102,11 @@ fn document_of(document: Table<'_>) -> (Config, Places, Places, Places) {
             rule_places.push(at);
         }
     }
-    let (paths, path_places): (Vec<_>, _) = limited::paths_of(&document).into_iter().unzip();
+    let limited::Paths {
+        paths,
+        routes,
+        places: path_places,
+    } = limited::paths_of(&document);
     let routed = limited::routed_of(&document, !paths.is_empty());
     let classes = limited::classes_of(&document).into_iter();
     let config = Config {
@@ -119,6 +123,7 @@ fn document_of(document: Table<'_>) -> (Config, Places, Places, Places) {
         routed,
         quota_file: limited::quota_file_of(&document).unwrap_or_else(default_quota_file),
         classes: classes.map(|(class, _)| class).collect(),
+        routes,
         metrics: document.table("metrics").and_then(metrics_of),
         log: document.table("log").map(log_of).unwrap_or_default(),
     };

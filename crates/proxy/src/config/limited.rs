@@ -11,9 +11,9 @@ use super::table::{At, Table};
 use crate::limits::calendar::{Hours, Period, Reset};
 use crate::limits::{
     Admission, ClassHours, ClassSpec, Count, PathHours, PathLimit, PathRate, Priority, QuotaSpec,
-    Then as Consequence, read_amount,
+    RouteLimit, Then as Consequence, read_amount,
 };
-use crate::target::rules::Then;
+use crate::target::rules::{Network, Then};
 
 /// Bursts that may leave at once: one byte to 1 GB.
 const BURSTS: std::ops::RangeInclusive<u64> = 1..=1 << 30;
@@ -70,21 +70,92 @@ fn rates_of(table: &Table<'_>) -> Option<Rates> {
 }
 
 /// The tables `[path.NAME]`, and where each begins.
-pub(super) fn paths_of(document: &Table<'_>) -> Vec<(PathLimit, usize)> {
-    let named = document.named_tables("path");
-    let mut paths: Vec<(PathLimit, usize)> = Vec::new();
-    for (name, table) in named {
+#[derive(Default)]
+pub(super) struct Paths {
+    pub(super) paths: Vec<PathLimit>,
+    /// Those that are known by addresses.
+    pub(super) routes: Vec<RouteLimit>,
+    pub(super) places: Vec<usize>,
+}
+
+/// Reads them.
+pub(super) fn paths_of(document: &Table<'_>) -> Paths {
+    let mut all = Paths::default();
+    for (name, table) in document.named_tables("path") {
         let at = table.at;
+        if table
+            .place_of("local")
+            .or(table.place_of("remote"))
+            .is_some()
+        {
+            all.routes.extend(route_of(name, table));
+            all.places.push(at);
+            continue;
+        }
         let Some(path) = path_of(name, table) else {
             continue;
         };
-        if let Some((other, _)) = paths.iter().find(|(p, _)| p.interface == path.interface) {
+        let mut paths = all.paths.iter();
+        if let Some(other) = paths.find(|p| p.interface == path.interface) {
             let message = format!("[path.{}] is for {} already", other.name, path.interface);
             document.wrong(at, message);
         }
-        paths.push((path, at));
+        all.paths.push(path);
+        all.places.push(at);
     }
-    paths
+    all
+}
+
+/// A path that is known by addresses: it has a rate of what is sent alone.
+fn route_of(name: String, table: Table<'_>) -> Option<RouteLimit> {
+    const NETWORK: &str = "a network as \"203.0.113.0/24\", or one address";
+    let network = |key| table.read(key, NETWORK, str::parse::<Network>);
+    let (local, remote) = (network("local"), network("remote"));
+    for key in [
+        "interface",
+        "gateway",
+        "priority",
+        "weight",
+        "overflow",
+        "quota",
+    ] {
+        table.refuse(key, "is for a path that is named by its `interface`: one that is known by `local` or `remote` has `rate` and `schedule`");
+    }
+    let sent = |table: &Table<'_>, rates: Rates| {
+        if let (Some(_), true, Some(at)) =
+            (rates.down, table.is_table("rate"), table.place_of("rate"))
+        {
+            table.wrong(
+                at,
+                "`down` is for a path that is named by its `interface`: peers are asked by that",
+            );
+        }
+        PathRate {
+            down: None,
+            ..rate_of(rates)
+        }
+    };
+    let rate = table.place_of("rate").and_then(|_| rates_of(&table));
+    let rate = rate.map(|rates| sent(&table, rates));
+    let schedule = schedule_of(&table, |hours, rates| Some(sent(hours, rates)));
+    if rate.is_none() && table.place_of("rate").is_none() && schedule.is_empty() {
+        let message =
+            "a path that is known by `local` or `remote` limits nothing: say `rate` or `schedule`";
+        table.wrong(table.at, message);
+    }
+    table.end();
+    Some(RouteLimit {
+        name,
+        local: local.map(|local| local.value),
+        remote: remote.map(|remote| remote.value),
+        rate,
+        schedule: hours_of(schedule),
+    })
+}
+
+fn hours_of(schedule: Vec<(Hours, PathRate)>) -> Vec<PathHours> {
+    let hours = schedule.into_iter();
+    hours.map(|(when, rate)| PathHours { when, rate }).collect()
 }
 
 fn path_of(name: String, table: Table<'_>) -> Option<PathLimit> {
@@ -98,7 +169,7 @@ fn path_of(name: String, table: Table<'_>) -> Option<PathLimit> {
         "always, secondary, backup or never",
         read_priority,
     );
-    let weight = table.number("weight", WEIGHTS);
+    let weight = weight_of(&table);
     let overflow = table.read("overflow", RATE, read_rate);
     let rates = table.place_of("rate").and_then(|_| rates_of(&table));
     let schedule = schedule_of(&table, |_, rates| Some(rate_of(rates)));
@@ -109,15 +180,17 @@ fn path_of(name: String, table: Table<'_>) -> Option<PathLimit> {
         interface: interface?.value,
         gateway: gateway.map(|gateway| gateway.value),
         priority: priority.map(|priority| priority.value).unwrap_or_default(),
-        weight: weight.and_then(|weight| NonZeroU16::new(u16::try_from(weight).ok()?)),
+        weight,
         overflow: overflow.map(|overflow| overflow.value),
         rate: rates.map(rate_of),
-        schedule: schedule
-            .into_iter()
-            .map(|(when, rate)| PathHours { when, rate })
-            .collect(),
+        schedule: hours_of(schedule),
         quota,
     })
+}
+
+fn weight_of(table: &Table<'_>) -> Option<NonZeroU16> {
+    let weight = table.number("weight", WEIGHTS)?;
+    NonZeroU16::new(u16::try_from(weight).ok()?)
 }
 
 fn rate_of(rates: Rates) -> PathRate {
@@ -286,6 +359,7 @@ fn class_of(number: usize, table: Table<'_>) -> Option<ClassSpec> {
     if let (Some(at), Some(_)) = (table.place_of("rate"), rates.as_ref().and_then(|r| r.burst)) {
         table.wrong(at, "`burst` is for [path.NAME]: that of a class is 20 ms");
     }
+    let weight = weight_of(&table);
     let admission = Admission {
         connections: table.number("connections", CONNECTIONS),
         connection_rate: table
@@ -299,20 +373,21 @@ fn class_of(number: usize, table: Table<'_>) -> Option<ClassSpec> {
         Some((rates.up, rates.down))
     });
     let quota = quotas_of(&table, |then| match then {
-        Consequence::Rate(_) => None,
-        Consequence::Backup | Consequence::Never => Some(
-            "`then`: a class has no path that could be left; say a rate, as \"rate 256kbit\" or \"rate 1bit\"",
+        Consequence::Rate(_) | Consequence::Never => None,
+        Consequence::Backup => Some(
+            "`then`: a class has no path that could be used less; say a rate, as \"rate 256kbit\", or \"never\"",
         ),
     });
     let limits = [
         "rate",
+        "weight",
         "connections",
         "connection_rate",
         "quota",
         "schedule",
     ];
     if limits.iter().all(|key| table.place_of(key).is_none()) {
-        let message = "[[class]] limits nothing: say `rate`, `connections`, `connection_rate`, `quota` or `schedule`";
+        let message = "[[class]] limits nothing: say `rate`, `weight`, `connections`, `connection_rate`, `quota` or `schedule`";
         table.wrong(table.at, message);
     }
     table.end();
@@ -321,6 +396,7 @@ fn class_of(number: usize, table: Table<'_>) -> Option<ClassSpec> {
         matches: parts.into_rule(Then::Allow),
         up: rates.as_ref().and_then(|rates| rates.up),
         down: rates.as_ref().and_then(|rates| rates.down),
+        weight,
         admission,
         schedule: schedule
             .into_iter()
@@ -494,6 +570,40 @@ mod tests {
     }
 
     #[test]
+    fn paths_are_known_by_addresses_too() {
+        let text = "[[listen]]\non = \"127.0.0.1:3128\"\nopening = \"http\"\n\
+             [path.clients]\nremote = \"203.0.113.0/24\"\nrate = \"20mbit\"\n\
+             [path.uplink]\nlocal = \"10.1.0.1\"\nremote = \"2001:db8::/32\"\nrate = { up = \"5mbit\" }\n";
+        let config = read_text(text).expect("it is right").config;
+        assert!(config.paths.is_empty());
+        let [clients, uplink] = &config.routes[..] else {
+            panic!("two paths")
+        };
+        let up = |route: &crate::limits::RouteLimit| route.rate.map(|rate| (rate.up, rate.down));
+        assert_eq!(clients.remote, "203.0.113.0/24".parse().ok());
+        assert_eq!(
+            (clients.local, up(clients)),
+            (None, Some((Some(20_000_000), None)))
+        );
+        assert_eq!(uplink.local, "10.1.0.1".parse().ok());
+        for (line, place, what) in [
+            ("rate = \"0mbit\"", "6:8", "is no rate"),
+            ("rate = { down = \"1mbit\" }", "6:8", "`down` is for a path"),
+            ("priority = \"backup\"", "6:12", "named by its `interface`"),
+            ("interface = \"eth0\"", "6:13", "named by its `interface`"),
+            ("remote = \"10.1.0.1/24\"", "6:10", "bits beyond its prefix"),
+        ] {
+            let told = told(&format!("[path.a]\nlocal = \"10.1.0.0/24\"\n{line}\n"));
+            let there = told
+                .iter()
+                .any(|fault| fault.starts_with(place) && fault.contains(what));
+            assert!(there, "{line}: {told:?}");
+        }
+        let bare = told("[path.a]\nremote = \"10.1.0.0/24\"\n");
+        assert!(bare[0].contains("limits nothing"), "{bare:?}");
+    }
+
+    #[test]
     fn weights_and_overflows_are_read_and_wrong_ones_told_with_their_place() {
         let text = "[[listen]]\non = \"127.0.0.1:3128\"\nopening = \"http\"\n\
              [path.lte]\ninterface = \"wwan0\"\npriority = \"secondary\"\nweight = 7\noverflow = \"30mbit\"\n";
@@ -619,7 +729,12 @@ mod tests {
         ));
         assert!(twice[0].contains("count the same bytes"), "{twice:?}");
         let class =
-            told("[[class]]\nquota = { amount = \"1GB\", period = \"day\", then = \"never\" }\n");
-        assert!(class[0].contains("no path that could be left"), "{class:?}");
+            told("[[class]]\nquota = { amount = \"1GB\", period = \"day\", then = \"backup\" }\n");
+        assert!(
+            class[0].contains("no path that could be used less"),
+            "{class:?}"
+        );
+        let never = "[[class]]\nquota = { amount = \"1GB\", period = \"day\", then = \"never\" }\n";
+        assert!(told(never).is_empty());
     }
 }

@@ -25,7 +25,7 @@ pub use fault::{Fault, Faults};
 pub use file::{Draft, read_on, read_text};
 
 use crate::converter::ConverterSpec;
-use crate::limits::{ClassSpec, PathLimit};
+use crate::limits::{ClassSpec, PathLimit, RouteLimit};
 use crate::serve::{Bounds, ListenerSpec};
 use crate::target::rules::Rule;
 use crate::target::tls::Roots;
@@ -53,6 +53,8 @@ pub struct Config {
     pub quota_file: PathBuf,
     /// Classes of connections, in the order of the file.
     pub classes: Vec<ClassSpec>,
+    /// Paths that are known by addresses.
+    pub routes: Vec<RouteLimit>,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<MetricsAt>,
     /// The access log.
@@ -87,6 +89,7 @@ impl Default for Config {
             routed: true,
             quota_file: default_quota_file(),
             classes: Vec::new(),
+            routes: Vec::new(),
             metrics: None,
             log: Log::default(),
         }

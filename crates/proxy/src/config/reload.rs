@@ -126,7 +126,13 @@ impl Service {
             .map_err(|e| Error::new("limit the paths", e))?;
         let classes = limiter.apply(stack.as_ref(), &checked.config.classes);
         if let Some(stack) = &stack {
-            limiter.apply_paths(stack, &checked.config.paths, checked.config.routed);
+            let Config {
+                paths,
+                routes,
+                routed,
+                ..
+            } = &checked.config;
+            limiter.apply_paths(stack, paths, routes, *routed);
         }
         limiter.apply_quotas(stack.as_ref(), &checked.config.quota_file);
         let keeps = limiter.clone().keep(stack.clone());
@@ -261,8 +267,13 @@ impl Service {
     fn limit(&self, checked: &Checked) -> Classes {
         let stack = self.stack.as_ref();
         if let Some(stack) = stack {
-            let Config { paths, routed, .. } = &checked.config;
-            self.limiter.apply_paths(stack, paths, *routed);
+            let Config {
+                paths,
+                routes,
+                routed,
+                ..
+            } = &checked.config;
+            self.limiter.apply_paths(stack, paths, routes, *routed);
         }
         let classes = self.limiter.apply(stack, &checked.config.classes);
         self.limiter.apply_quotas(stack, &checked.config.quota_file);

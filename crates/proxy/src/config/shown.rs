@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::check::Checked;
 use super::{Config, Listen};
-use crate::limits::{Admission, PathLimit, Priority, QuotaSpec};
+use crate::limits::{ClassSpec, PathLimit, Priority, QuotaSpec, RouteLimit};
 use crate::serve::{ForwardedHeader, OpeningKind, ProxyVersion};
 use crate::taking::Taken;
 use crate::target::rules::Rule;
@@ -221,12 +221,14 @@ fn listener_text(text: &mut String, listen: &Listen) {
     let _ = writeln!(text, "listen    {}: {}", spec.name, parts.join(", "));
 }
 
-fn admission_text(admission: Admission) -> String {
+fn class_text(class: &ClassSpec) -> String {
+    let admission = class.admission;
+    let weight = class.weight.map(|weight| format!(", weight {weight}"));
     let most = admission.connections;
     let most = most.map(|most| format!(", {most} connections"));
     let rate = admission.connection_rate;
     let rate = rate.map(|rate| format!(", {rate} begin"));
-    most.into_iter().chain(rate).collect()
+    weight.into_iter().chain(most).chain(rate).collect()
 }
 
 fn path_text(path: &PathLimit) -> String {
@@ -249,11 +251,28 @@ fn path_text(path: &PathLimit) -> String {
     parts.join(", ")
 }
 
+/// A path that is known by addresses.
+fn route_text(route: &RouteLimit) -> String {
+    let mut parts = vec![route.name.clone() + ":"];
+    parts.extend(route.local.map(|local| format!("from {local}")));
+    parts.extend(route.remote.map(|remote| format!("to {remote}")));
+    let up = route.rate.and_then(|rate| rate.up);
+    parts.extend(up.map(|up| format!("up {}", rate::text(up))));
+    for hours in &route.schedule {
+        let up = hours.rate.up.map_or_else(|| "any".to_owned(), rate::text);
+        parts.push(format!("({}: up {up})", hours.when));
+    }
+    parts.join(" ")
+}
+
 /// What may be sent.
 fn limits_text(text: &mut String, config: &Config) {
     let rate = |rate: Option<u64>| rate.map_or_else(|| "any".to_owned(), rate::text);
     for path in &config.paths {
         let _ = writeln!(text, "path      {}", path_text(path));
+    }
+    for route in &config.routes {
+        let _ = writeln!(text, "path      {}", route_text(route));
     }
     if !config.routed {
         text.push_str("path      no other\n");
@@ -279,7 +298,7 @@ fn limits_text(text: &mut String, config: &Config) {
             text,
             "class     {}: {matches}, up {up}, down {down}{}",
             class.name,
-            admission_text(class.admission)
+            class_text(class)
         );
         for hours in &class.schedule {
             let (name, when) = (&class.name, &hours.when);

@@ -353,6 +353,13 @@ impl<'d> Table<'d> {
         self.entries.get(key).map(|value| value.span().start)
     }
 
+    /// A key that is known and does not belong here.
+    pub(super) fn refuse(&self, key: &'static str, why: &str) {
+        if let Some(value) = self.value(key) {
+            self.wrong(value.span().start, format!("`{key}` {why}"));
+        }
+    }
+
     /// Every key that nobody asked for is a mistake.
     pub(super) fn end(self) {
         let known = self.known.into_inner();

@@ -82,6 +82,8 @@ pub struct Admission {
 #[derive(Debug, Default)]
 struct Count {
     admission: Admission,
+    /// Nobody is let in whatever places there are.
+    closed: bool,
     taken: u64,
     /// When a connection that begins now would have come had all come evenly.
     due: Option<Instant>,
@@ -90,6 +92,10 @@ struct Count {
 
 impl Count {
     fn admit(&mut self, now: Instant) -> Result<(), Refusal> {
+        if self.closed {
+            self.refused += 1;
+            return Err(Refusal::ClassQuota);
+        }
         let full = |most: u64| self.taken >= most;
         if self.admission.connections.is_some_and(full) {
             self.refused += 1;
@@ -125,6 +131,11 @@ impl Seats {
             count.due = None;
         }
         count.admission = admission;
+    }
+
+    /// Lets nobody in any more, or again.
+    pub(crate) fn close(&self, closed: bool) {
+        self.count().closed = closed;
     }
 
     /// A place for a connection that begins.
@@ -242,5 +253,9 @@ mod tests {
         assert_eq!(seats.state(), (most(1), 2, 2));
         seats.set(Admission::default());
         assert!(seats.admit().is_ok(), "no bound is left");
+        seats.close(true);
+        assert_eq!(seats.admit().err(), Some(Refusal::ClassQuota));
+        seats.close(false);
+        assert!(seats.admit().is_ok());
     }
 }

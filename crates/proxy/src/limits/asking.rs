@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use manypath_control::report::LimitReport;
+use manypath_control::wire::LimitOf;
 use manypath_io::Host;
 use manypath_stack::{Command, Path};
 
@@ -34,6 +36,9 @@ struct Meter {
     looked: Instant,
     /// Peers are asked to use the path less.
     asks: bool,
+    /// For how long they were, and how often it began.
+    asked: Duration,
+    times: u64,
 }
 
 impl Meter {
@@ -43,6 +48,8 @@ impl Meter {
             received,
             looked: now,
             asks: false,
+            asked: Duration::ZERO,
+            times: 0,
         }
     }
 
@@ -54,12 +61,17 @@ impl Meter {
         let most = spare(bits);
         let least = -(rate * MEMORY.as_secs_f64()).max(LEAST);
         self.left = (self.left + earned - came as f64).clamp(least, most);
+        if self.asks {
+            self.asked += now - self.looked;
+        }
         (self.received, self.looked) = (received, now);
-        self.asks = match self.asks {
+        let asks = match self.asks {
             false => self.left < 0.0,
             true => self.left < most / 2.0,
         };
-        self.asks
+        self.times += u64::from(asks && !self.asks);
+        self.asks = asks;
+        asks
     }
 }
 
@@ -72,6 +84,26 @@ fn spare(bits: u64) -> f64 {
 pub(super) struct Asking(BTreeMap<String, Meter>);
 
 impl Asking {
+    /// What is asked for, and for how long it was.
+    pub(super) fn reports(&self, wanted: &[(String, u64)]) -> Vec<LimitReport> {
+        let report = |(iface, bits): &(String, u64)| {
+            let meter = self.0.get(iface);
+            LimitReport {
+                of: LimitOf::Path,
+                name: format!("{iface}/down"),
+                bits_per_second: *bits,
+                burst: spare(*bits) as u64,
+                tokens: meter.map_or(0, |meter| meter.left as i64),
+                held_us: meter.map_or(0, |meter| {
+                    u64::try_from(meter.asked.as_micros()).unwrap_or(u64::MAX / 2)
+                }),
+                waits: meter.map_or(0, |meter| meter.times),
+                ..LimitReport::default()
+            }
+        };
+        wanted.iter().map(report).collect()
+    }
+
     /// The interfaces whose subflows are to be backups, or none any more. Those without `down` are left alone once they are none.
     fn look<'a>(
         &mut self,

@@ -1,5 +1,6 @@
 //! Classes: sets of connections that share a rate, by where a client is, who it is and where it goes.
 
+use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
@@ -12,6 +13,7 @@ use super::admission::{Admission, Seats};
 use super::calendar::Hours;
 use super::order::{self, MTU};
 use super::pace::{Pace, Rein};
+use super::path::Priority;
 use super::quota::{QuotaSpec, Ruling};
 use crate::target::rules::{Question, Rule};
 
@@ -27,6 +29,8 @@ pub struct ClassSpec {
     pub up: Option<u64>,
     /// Bits a second to clients.
     pub down: Option<u64>,
+    /// Its share of a path that is limited, while others want it too.
+    pub weight: Option<NonZeroU16>,
     /// How many connections it may have, and begin.
     #[serde(flatten)]
     pub admission: Admission,
@@ -47,12 +51,18 @@ pub struct ClassHours {
     pub down: Option<u64>,
 }
 
+/// Bits a second of a class that is to carry nothing: acknowledgements alone pass.
+const STANDSTILL: u64 = 1;
+
 /// Bits a second up and down.
 pub(super) type Rates = [Option<u64>; 2];
 
 impl ClassSpec {
     /// The rates at a time, with what quotas say.
     pub(super) fn rates_at(&self, now: Timestamp, ruling: Ruling) -> Rates {
+        if ruling.priority == Priority::Never {
+            return [Some(STANDSTILL); 2];
+        }
         let mut hours = self.schedule.iter();
         let scheduled = hours.find(|hours| hours.when.hold(now));
         let rates = scheduled.map_or([self.up, self.down], |hours| [hours.up, hours.down]);
@@ -185,6 +195,15 @@ impl KnownClass {
         Self {
             class: Arc::new(class),
             told: None,
+        }
+    }
+}
+
+impl Class {
+    /// Its share, either way.
+    pub(super) fn weigh(&self, host: &Host, weight: Option<NonZeroU16>) {
+        for lane in [&self.up, &self.down] {
+            host.weigh(lane.id, weight);
         }
     }
 }

@@ -11,8 +11,9 @@ use super::asking::Asking;
 use super::books::{AllCarried, Books};
 use super::class::{ClassSpec, KnownClass, WAYS, burst_of};
 use super::news::News;
-use super::path::{PathLimit, Paths, wanted};
+use super::path::{PathLimit, Paths, Priority, wanted};
 use super::quota::{Carried, QuotaSpec};
+use super::route::Routes;
 use super::standing::Standing;
 
 /// The classes, paths and quotas in force.
@@ -26,6 +27,7 @@ pub(super) struct Known {
     /// What the configuration says.
     pub(super) config: Limits,
     pub(super) books: Books,
+    pub(super) routes: Routes,
     pub(super) asking: Asking,
     /// When each path was used at the last look.
     standings: Vec<Standing>,
@@ -94,7 +96,8 @@ impl Known {
     pub(super) fn has_schedules(&self) -> bool {
         let mut paths = self.config.paths.iter();
         let mut classes = self.config.classes.iter();
-        paths.any(|path| !path.schedule.is_empty())
+        self.routes.has_schedules()
+            || paths.any(|path| !path.schedule.is_empty())
             || classes.any(|class| !class.schedule.is_empty())
     }
 
@@ -137,6 +140,7 @@ impl Known {
             let ruling = self.books.ruling(LimitOf::Class, &spec.name);
             let rates = spec.rates_at(now, ruling);
             if let Some(known) = self.classes.get_mut(&spec.name) {
+                known.class.seats.close(ruling.priority == Priority::Never);
                 if !known.tell(host, rates, !spec.quota.is_empty()) {
                     continue;
                 }

@@ -8,7 +8,7 @@ use manypath_control::report::{ClassReport, LimitReport};
 use manypath_control::wire::{LimitOf, LimitOrder};
 use manypath_io::Host;
 use manypath_io::path::PathSpec;
-use manypath_stack::Limited;
+use manypath_stack::{Limited, RateLimit};
 use tokio::sync::Notify;
 
 use super::admission::Admission;
@@ -18,6 +18,7 @@ use super::news::News;
 use super::order::{self, Refused};
 use super::pace::PaceState;
 use super::path::PathLimit;
+use super::route::{self, RouteLimit};
 
 /// The limits of a process, whatever configuration is in force. Clones are the same.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +50,10 @@ impl Limiter {
                     news.limit(LimitOf::Class, &format!("{name}/{way}"), None, 0);
                 }
                 gone.class.seats.set(Admission::default());
+                gone.class.seats.close(false);
+                if let Some(host) = host {
+                    gone.class.weigh(host, None);
+                }
             }
         }
         let mut in_force = Vec::new();
@@ -59,6 +64,9 @@ impl Limiter {
             // What was changed by hand ends.
             entry.told = None;
             entry.class.seats.set(spec.admission);
+            if let Some(host) = host {
+                entry.class.weigh(host, spec.weight);
+            }
             in_force.push((spec.matches.clone(), Arc::clone(&entry.class)));
         }
         known.rate_classes(host, Timestamp::now(), news);
@@ -71,12 +79,21 @@ impl Limiter {
     }
 
     /// Puts paths and their limits in force; `routed`: every interface with a default route is one besides.
-    pub(crate) fn apply_paths(&self, host: &Host, limits: &[PathLimit], routed: bool) {
-        let mut known = self.known();
+    pub(crate) fn apply_paths(
+        &self,
+        host: &Host,
+        limits: &[PathLimit],
+        routes: &[RouteLimit],
+        routed: bool,
+    ) {
+        let mut guard = self.known();
+        let known = &mut *guard;
         (known.config.paths, known.config.routed) = (limits.to_vec(), routed);
         let (paths, _) = known.paths_now(Timestamp::now());
         known.paths.set(&paths);
-        drop(known);
+        let ended = known.routes.set(host, routes, &mut known.next);
+        drop(guard);
+        self.tell_routes(ended);
         self.rate_paths(host, Timestamp::now());
     }
 
@@ -104,13 +121,32 @@ impl Limiter {
         let (paths, wanted) = known.paths_now(now);
         known.paths.update(paths);
         let changed = known.standings_changed(now);
+        let routes = known.routes.rate(host, now);
         drop(known);
+        self.tell_routes(routes);
         for standing in &changed {
             self.0.news.path(standing);
         }
         // What cannot be had now is told by the stack, and tried again.
         let _ = host.want_paths(wanted);
         self.follow(host);
+    }
+
+    fn tell_routes(&self, changes: Vec<route::Change>) {
+        if !changes.is_empty() {
+            self.0.changed.notify_one();
+        }
+        for (name, limit) in changes {
+            self.tell_path(&name, limit);
+        }
+    }
+
+    fn tell_path(&self, name: &str, limit: Option<RateLimit>) {
+        let (rate, burst) = (
+            limit.map(|limit| limit.bits_per_sec),
+            limit.map_or(0, |limit| limit.burst),
+        );
+        self.0.news.limit(LimitOf::Path, name, rate, burst);
     }
 
     /// Interfaces have come or gone: those that came get their limits.
@@ -130,13 +166,7 @@ impl Limiter {
             let _ = host.limit(Limited::Path(iface), limit);
             let name = found.iter().find(|(known, _)| *known == iface);
             if let Some((_, name)) = name {
-                let (rate, burst) = (
-                    limit.map(|limit| limit.bits_per_sec),
-                    limit.map(|limit| limit.burst),
-                );
-                self.0
-                    .news
-                    .limit(LimitOf::Path, name, rate, burst.unwrap_or(0));
+                self.tell_path(name, limit);
             }
         }
     }
@@ -165,13 +195,17 @@ impl Limiter {
     }
 
     fn carry_out(&self, host: Option<&Host>, asked: &LimitOrder) -> Result<(), Refused> {
-        if asked.of != LimitOf::Class {
-            return match host {
-                Some(host) => order::obey(host, asked),
-                None => Err(("invalid", "nothing here uses our stack".to_owned())),
-            };
+        let mut known = self.known();
+        if let (LimitOf::Path, Some((iface, "down"))) = (asked.of, asked.name.rsplit_once('/')) {
+            let ordered = known.paths.order_down(iface, asked.bits_per_second);
+            return ordered.then_some(()).ok_or_else(|| order::missing(asked));
         }
-        let known = self.known();
+        if asked.of != LimitOf::Class {
+            let host = host.ok_or(("invalid", "nothing here uses our stack".to_owned()))?;
+            let route = known.routes.class(&asked.name);
+            let route = route.filter(|_| asked.of == LimitOf::Path);
+            return order::obey(host, asked, route);
+        }
         let (name, which) = match asked.name.rsplit_once('/') {
             Some((name, "up")) => (name, [true, false]),
             Some((name, "down")) => (name, [false, true]),
@@ -222,10 +256,13 @@ impl Limiter {
         let lanes: Vec<(String, &Lane)> = lanes.collect();
         let name = |id| {
             let mut lanes = lanes.iter();
-            Some(lanes.find(|(_, lane)| lane.id == id)?.0.clone())
+            let class = lanes.find(|(_, lane)| lane.id == id);
+            let class = class.map(|(name, _)| (LimitOf::Class, name.clone()));
+            class.or_else(|| Some((LimitOf::Path, known.routes.name(id)?)))
         };
         let mut all = host.map_or(Vec::new(), |host| order::reports(host, &name));
         all.retain(|limit| (limit.bits_per_second, limit.burst) != COUNTS_ONLY);
+        all.extend(known.asking.reports(&known.paths.down()));
         for (name, lane) in &lanes {
             let Some(state) = lane.pace.state() else {
                 continue;

@@ -23,9 +23,10 @@ pub(super) fn limit(bits_per_sec: u64, burst: Option<u64>, mtu: u16) -> RateLimi
     }
 }
 
-/// Sets, changes or removes a limit of a path or of a connection.
-pub(crate) fn obey(host: &Host, order: &LimitOrder) -> Result<(), Refused> {
-    let what = named(host, order).ok_or_else(|| missing(order))?;
+/// Sets, changes or removes a limit of a path or of a connection; `route`: the class of a path that is known by addresses.
+pub(super) fn obey(host: &Host, order: &LimitOrder, route: Option<ClassId>) -> Result<(), Refused> {
+    let known = route.map(Limited::Class).or_else(|| named(host, order));
+    let what = known.ok_or_else(|| missing(order))?;
     let bits = order.bits_per_second;
     let limit = bits.map(|bits| limit(bits, order.burst, MTU));
     host.limit(what, limit).map_err(|_| missing(order))
@@ -57,8 +58,11 @@ pub(super) fn ifaces(host: &Host) -> Vec<(IfaceId, String)> {
     named.collect()
 }
 
-/// The limits of a stack, and what each does; `class` is the name of a class.
-pub(crate) fn reports(host: &Host, class: &dyn Fn(ClassId) -> Option<String>) -> Vec<LimitReport> {
+/// What a class of the stack is, and its name.
+type ClassName<'a> = dyn Fn(ClassId) -> Option<(LimitOf, String)> + 'a;
+
+/// The limits of a stack, and what each does.
+pub(super) fn reports(host: &Host, class: &ClassName<'_>) -> Vec<LimitReport> {
     let all = host.limits().into_iter();
     // What clients tell is theirs, and there may be thousands.
     let of_clients = |what: &Limited| matches!(what, Limited::Class(class) if is_told(*class));
@@ -67,21 +71,13 @@ pub(crate) fn reports(host: &Host, class: &dyn Fn(ClassId) -> Option<String>) ->
         .collect()
 }
 
-fn report(
-    host: &Host,
-    class: &dyn Fn(ClassId) -> Option<String>,
-    what: Limited,
-    state: &LimitState,
-) -> LimitReport {
+fn report(host: &Host, class: &ClassName<'_>, what: Limited, state: &LimitState) -> LimitReport {
     let (of, name) = match what {
         Limited::Path(iface) => {
             let name = host.iface_name(iface);
             (LimitOf::Path, name.unwrap_or_else(|| iface.0.to_string()))
         }
-        Limited::Class(id) => {
-            let name = class(id);
-            (LimitOf::Class, name.unwrap_or_else(|| id.0.to_string()))
-        }
+        Limited::Class(id) => class(id).unwrap_or_else(|| (LimitOf::Class, id.0.to_string())),
         Limited::Connection(id) => (LimitOf::Connection, id.to_string()),
     };
     LimitReport {

@@ -1,5 +1,6 @@
 //! Paths as a configuration has them: which there are, what each is for, and what may leave by it.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
@@ -54,7 +55,8 @@ pub struct PathRate {
 }
 
 impl PathRate {
-    fn limit(&self) -> Option<RateLimit> {
+    /// What leaves, for the stack.
+    pub(super) fn limit(&self) -> Option<RateLimit> {
         Some(limit(self.up?, self.burst, MTU))
     }
 
@@ -102,6 +104,16 @@ pub struct PathHours {
     pub rate: PathRate,
 }
 
+/// The rate at a time: that of the first hours that hold, or the usual one.
+pub(super) fn rate_at(
+    usual: Option<PathRate>,
+    schedule: &[PathHours],
+    now: Timestamp,
+) -> Option<PathRate> {
+    let scheduled = schedule.iter().find(|hours| hours.when.hold(now));
+    scheduled.map(|hours| hours.rate).or(usual)
+}
+
 impl PathLimit {
     /// Whether it needs a device of its own.
     pub(crate) fn is_limited(&self) -> bool {
@@ -122,9 +134,7 @@ impl PathLimit {
 
     /// The path as it is at a time, with what its quotas say.
     pub(super) fn at(&self, now: Timestamp, ruling: Ruling) -> Self {
-        let mut hours = self.schedule.iter();
-        let scheduled = hours.find(|hours| hours.when.hold(now));
-        let rate = scheduled.map(|hours| hours.rate).or(self.rate);
+        let rate = rate_at(self.rate, &self.schedule, now);
         Self {
             priority: self.priority.max(ruling.priority),
             rate: match ruling.rate {
@@ -174,6 +184,8 @@ pub(super) struct Paths {
     told: Vec<(IfaceId, RateLimit)>,
     /// What the schedulers were told of.
     preferred: Vec<(IfaceId, Preference)>,
+    /// What peers are asked to send at most, as it was ordered.
+    down_by_hand: BTreeMap<String, Option<u64>>,
     /// All are to be told again: what was changed by hand holds until a configuration is put in force.
     renewed: bool,
 }
@@ -182,6 +194,7 @@ impl Paths {
     /// Other limits are wanted from now on.
     pub(super) fn set(&mut self, limits: &[PathLimit]) {
         self.wanted = limits.to_vec();
+        self.down_by_hand.clear();
         self.renewed = true;
     }
 
@@ -212,8 +225,24 @@ impl Paths {
     pub(super) fn down(&self) -> Vec<(String, u64)> {
         let used = |path: &&PathLimit| path.priority < Priority::Backup;
         let paths = self.wanted.iter().filter(used);
-        let down = paths.filter_map(|path| Some((path.interface.clone(), path.rate?.down?)));
+        let down = paths.filter_map(|path| {
+            let ordered = self.down_by_hand.get(&path.interface);
+            let down = ordered
+                .copied()
+                .unwrap_or(path.rate.and_then(|rate| rate.down));
+            Some((path.interface.clone(), down?))
+        });
         down.collect()
+    }
+
+    /// Orders what peers are asked to send at most, until other limits are put in force. False: no configuration names such a path.
+    pub(super) fn order_down(&mut self, iface: &str, bits: Option<u64>) -> bool {
+        let mut paths = self.wanted.iter();
+        let known = paths.any(|path| path.interface == iface);
+        if known {
+            self.down_by_hand.insert(iface.to_owned(), bits);
+        }
+        known
     }
 
     /// What has to be told for these interfaces. What was told once may have been changed since, and is not told again.
@@ -421,6 +450,32 @@ mod tests {
         assert_eq!(paths.prefer(&there), Some(vec![(IfaceId(3), wanted)]));
         assert_eq!(paths.prefer(&there), None);
         assert_eq!(paths.prefer(&[]), Some(Vec::new()));
+    }
+
+    #[test]
+    fn what_is_ordered_of_down_holds_until_other_limits_are_put_in_force() {
+        let mut paths = Paths::default();
+        let with_down = |priority| PathLimit {
+            priority,
+            rate: Some(PathRate {
+                down: Some(8),
+                ..PathRate::default()
+            }),
+            ..wants(1)
+        };
+        let wwan0 = |bits| vec![("wwan0".to_owned(), bits)];
+        paths.set(&[with_down(Priority::Always)]);
+        assert_eq!(paths.down(), wwan0(8));
+        assert!(paths.order_down("wwan0", Some(5)) && !paths.order_down("eth0", Some(5)));
+        paths.update(vec![with_down(Priority::Secondary)]);
+        assert_eq!(paths.down(), wwan0(5));
+        assert!(paths.order_down("wwan0", None));
+        assert_eq!(paths.down(), []);
+        paths.set(&[with_down(Priority::Always)]);
+        assert_eq!(paths.down(), wwan0(8));
+        // It is as little used as can be.
+        paths.set(&[with_down(Priority::Backup)]);
+        assert_eq!(paths.down(), []);
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub enum Refusal {
     ClassFull,
     /// As many connections of its class have begun as may in this time.
     ClassRate,
+    /// The quota of its class is used up.
+    ClassQuota,
     /// TLS did not come about.
     Tls,
     /// The PROXY protocol header is missing or wrong.
@@ -52,7 +54,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every reason.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Malformed,
         Self::Ambiguous,
         Self::HeaderTooLarge,
@@ -70,6 +72,7 @@ impl Refusal {
         Self::ClientFull,
         Self::ClassFull,
         Self::ClassRate,
+        Self::ClassQuota,
         Self::Tls,
         Self::ProxyHeader,
     ];
@@ -95,6 +98,7 @@ impl Refusal {
             Self::ClientFull => "client_full",
             Self::ClassFull => "class_full",
             Self::ClassRate => "class_rate",
+            Self::ClassQuota => "class_quota",
             Self::Tls => "tls",
             Self::ProxyHeader => "proxy_header",
         }

@@ -25,6 +25,7 @@ fn class(up: Option<u64>, down: Option<u64>) -> ClassSpec {
         },
         up,
         down,
+        weight: None,
         admission: Admission::default(),
         schedule: Vec::new(),
         quota: Vec::new(),

@@ -5,6 +5,7 @@ use alloc::collections::VecDeque;
 use manypath_tcp::time::{Duration, Instant};
 
 use super::bucket::Bucket;
+use super::turns::{Share, Turns};
 use super::{Held, LimitState};
 use crate::api::RateLimit;
 
@@ -15,6 +16,8 @@ struct Waiter {
     slot: u32,
     /// Bytes of the packet that it wants to send.
     bytes: u64,
+    /// Where classes have weights: the one with the lowest comes first.
+    turn: u64,
 }
 
 /// How long the first in line keeps its place while it waits for another limit, where that costs tokens.
@@ -25,6 +28,7 @@ const PATIENCE: Duration = Duration::from_millis(10);
 pub(super) struct Gate {
     bucket: Bucket,
     line: VecDeque<Waiter>,
+    turns: Turns,
     held: Held,
     sent: u64,
     /// Somebody waits since then.
@@ -44,6 +48,7 @@ impl Gate {
         Self {
             bucket: Bucket::new(limit, now),
             line: VecDeque::new(),
+            turns: Turns::default(),
             held: Held::default(),
             sent: 0,
             since: None,
@@ -143,7 +148,7 @@ impl Gate {
 
     /// When the first in line has its tokens; `None`: nobody waits, or nothing ever comes.
     pub(super) fn first_ready_at(&mut self, now: Instant) -> Option<Instant> {
-        let Waiter { slot, bytes } = *self.line.front()?;
+        let Waiter { slot, bytes, .. } = *self.line.front()?;
         let at = self.bucket.ready_at(bytes, now)?;
         let reserved = self
             .reserved
@@ -161,18 +166,28 @@ impl Gate {
         self.called = false;
     }
 
-    /// A connection waits from now on.
-    pub(super) fn join(&mut self, slot: u32, bytes: u64, now: Instant) {
+    /// A connection waits from now on; `share`: of a class that goes by weights. The first in line stays so once it was promised its tokens.
+    pub(super) fn join(&mut self, slot: u32, bytes: u64, share: Option<Share>, now: Instant) {
         if self.line.is_empty() {
             self.since = Some(now);
             self.held.times += 1;
         }
-        self.line.push_back(Waiter { slot, bytes });
+        let Some(share) = share else {
+            let turn = self.line.back().map_or(0, |last| last.turn);
+            self.line.push_back(Waiter { slot, bytes, turn });
+            return;
+        };
+        let turn = self.turns.take(share, bytes);
+        let place = self.line.partition_point(|other| other.turn <= turn);
+        let promised = self.called || self.not_before.is_some();
+        let place = place.max(usize::from(promised && !self.line.is_empty()));
+        self.line.insert(place, Waiter { slot, bytes, turn });
     }
 
     /// The first in line waits no more.
     pub(super) fn leave(&mut self, now: Instant) -> Option<u32> {
         let gone = self.line.pop_front()?;
+        self.turns.had(gone.turn);
         self.called = false;
         self.not_before = None;
         if self.line.is_empty() {

@@ -7,10 +7,12 @@
 mod bucket;
 mod gate;
 mod slots;
+mod turns;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::IpAddr;
+use core::num::NonZeroU16;
 
 use manypath_tcp::time::{Duration, Instant};
 
@@ -19,6 +21,7 @@ use crate::ids::ConnId;
 use crate::slab::{Handle, Slab};
 use gate::Gate;
 pub(crate) use slots::ShapedSlots;
+use turns::Share;
 
 /// What one limit held back so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,12 +84,25 @@ pub(super) type Gates = [Option<Handle>; 1 + CLASSES];
 /// Limits that are asked for packets between two addresses.
 pub(super) type RouteGates = [Option<Handle>; 2];
 
+/// A connection that wants to send.
+#[derive(Clone, Copy, Debug)]
+struct Asker {
+    /// Its place in the stack's table.
+    slot: u32,
+    /// It waited, and now there are tokens.
+    called: bool,
+    /// By weights, where there are any.
+    share: Option<Share>,
+}
+
 /// All limits of a stack.
 #[derive(Debug, Default)]
 pub(crate) struct Shaper {
     gates: Slab<Gate>,
     paths: Vec<(IfaceId, Handle)>,
     classes: BTreeMap<ClassId, Handle>,
+    /// Of classes that have one.
+    weights: BTreeMap<ClassId, NonZeroU16>,
     /// Of all connections, besides their own.
     routes: Vec<Route>,
     /// What the devices do without limits.
@@ -340,15 +356,32 @@ impl Shaper {
         called.any(|gate| gate.called && gate.first() == Some(slot))
     }
 
-    /// Whether a limit lets a packet of so many bytes leave now. Whom it refuses waits there.
-    fn permits(
-        &mut self,
-        handle: Handle,
-        slot: u32,
-        bytes: u64,
-        called: bool,
-        now: Instant,
-    ) -> bool {
+    /// What a class has of a path where several wait, beside others; without one it is 1, and where no class has one it is first come, first
+    /// served.
+    pub(crate) fn weigh(&mut self, class: ClassId, weight: Option<NonZeroU16>) {
+        match weight {
+            Some(weight) => self.weights.insert(class, weight),
+            None => self.weights.remove(&class),
+        };
+    }
+
+    /// The share of a connection by its first class that has a weight.
+    fn share(&self, classes: &[Option<ClassId>; CLASSES]) -> Option<Share> {
+        if self.weights.is_empty() {
+            return None;
+        }
+        let mut classes = classes.iter().flatten();
+        let weighed = classes.find_map(|class| Some((Some(*class), *self.weights.get(class)?)));
+        Some(weighed.unwrap_or((None, turns::USUAL)))
+    }
+
+    /// Whether a limit lets a packet of so many bytes leave now. Whom it refuses waits there, by its share or behind all others.
+    fn permits(&mut self, handle: Handle, asker: &Asker, bytes: u64, now: Instant) -> bool {
+        let &Asker {
+            slot,
+            called,
+            share,
+        } = asker;
         let Some(gate) = self.gates.get_mut(handle) else {
             return true;
         };
@@ -365,7 +398,7 @@ impl Shaper {
             gate.ask_again(bytes);
             self.schedule(handle, now);
         } else if self.waiting.insert((handle, slot)) {
-            gate.join(slot, bytes, now);
+            gate.join(slot, bytes, share, now);
             if gate.first() == Some(slot) {
                 self.schedule(handle, now);
             }

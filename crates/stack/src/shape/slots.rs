@@ -5,7 +5,7 @@ use core::net::IpAddr;
 
 use manypath_tcp::time::Instant;
 
-use super::{CLASSES, Gates, RouteGates, Shaper, Shares};
+use super::{Asker, CLASSES, Gates, RouteGates, Shaper, Shares};
 use crate::api::{Gather, IfaceId, Route, Slots, TxMeta};
 
 /// Packets up to this length leave without tokens, and are charged: acknowledgements, probes and resets. 40 bytes of an IPv6 header, 60 of TCP with all
@@ -25,10 +25,7 @@ pub(crate) struct ShapedSlots<'a> {
     between: RouteGates,
     /// The last packet found no tokens there.
     holds_one: bool,
-    /// The connection's place in the stack's table.
-    slot: u32,
-    /// It waited, and now there are tokens.
-    called: bool,
+    asker: Asker,
     /// Its own limit or one of its classes has refused it in this turn: no other path gets what waits either, so that the one that was chosen gets it
     /// when there are tokens, however long its burst.
     held: bool,
@@ -50,10 +47,13 @@ impl<'a> ShapedSlots<'a> {
             routes: &shares.routes,
             between: RouteGates::default(),
             holds_one: false,
-            called: shaper.is_called(slot),
+            asker: Asker {
+                slot,
+                called: shaper.is_called(slot),
+                share: shaper.share(&shares.classes),
+            },
             inner,
             shaper,
-            slot,
             held: false,
             now,
         }
@@ -75,20 +75,18 @@ impl<'a> ShapedSlots<'a> {
 
     fn permits(&mut self, iface: IfaceId, bytes: u64) -> bool {
         let path = self.shaper.of_path(iface);
-        let (slot, called, now) = (self.slot, self.called, self.now);
+        let (asker, now) = (self.asker, self.now);
         if self.held {
             return false;
         }
         let mut gates = self.gates.into_iter().flatten();
-        self.held = !gates.all(|gate| self.shaper.permits(gate, slot, bytes, called, now));
+        self.held = !gates.all(|gate| self.shaper.permits(gate, &asker, bytes, now));
         self.holds_one = false;
-        if self.held
-            || path.is_some_and(|gate| !self.shaper.permits(gate, slot, bytes, called, now))
-        {
+        if self.held || path.is_some_and(|gate| !self.shaper.permits(gate, &asker, bytes, now)) {
             return false;
         }
         let mut between = self.between.into_iter().flatten();
-        self.holds_one = !between.all(|gate| self.shaper.permits(gate, slot, bytes, called, now));
+        self.holds_one = !between.all(|gate| self.shaper.permits(gate, &asker, bytes, now));
         !self.holds_one
     }
 
@@ -96,14 +94,14 @@ impl<'a> ShapedSlots<'a> {
         let [own, all] = self.between;
         let by = [self.shaper.of_path(iface), own, all];
         for gate in self.gates.into_iter().chain(by).flatten() {
-            self.shaper.charge(gate, self.slot, bytes, self.now);
+            self.shaper.charge(gate, self.asker.slot, bytes, self.now);
         }
         if bytes > ALWAYS as u64 {
             self.shaper
-                .note_elsewhere(self.slot, self.routes, &by, bytes);
+                .note_elsewhere(self.asker.slot, self.routes, &by, bytes);
         }
         // One packet goes before those who wait elsewhere, not the whole turn.
-        self.called &= bytes <= ALWAYS as u64;
+        self.asker.called &= bytes <= ALWAYS as u64;
     }
 }
 

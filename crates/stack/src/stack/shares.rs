@@ -4,6 +4,7 @@
 //! business.
 
 use alloc::vec::Vec;
+use core::num::NonZeroU16;
 
 use manypath_tcp::time::Instant;
 
@@ -76,6 +77,13 @@ impl Stack {
         // What it waited for may be none of its business any more.
         self.give_turn(id.0.index());
         Ok(())
+    }
+
+    /// What a class has of a path that several wait for, beside the others: work-conserving, as what it leaves goes to them. Without a weight it
+    /// has 1, and where no class has one the connections have their turns as they come.
+    pub fn weigh(&mut self, now: Instant, class: ClassId, weight: Option<NonZeroU16>) {
+        self.tick(now);
+        self.shaper.weigh(class, weight);
     }
 
     /// Packets of all connections between some addresses have the limits of these classes besides: the first route that leads so counts.

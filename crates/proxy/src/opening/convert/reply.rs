@@ -50,7 +50,7 @@ pub(super) fn to_unreached(why: &Unreached, target: SocketAddr, bytes: &[u8]) ->
         Unreached::Refused(Refusal::Address) if is_no_server(target.ip()) => {
             ConvertError::MalformedMessage(echo(bytes))
         }
-        Unreached::Refused(Refusal::ClassFull | Refusal::ClassRate) => {
+        Unreached::Refused(Refusal::ClassFull | Refusal::ClassRate | Refusal::ClassQuota) => {
             ConvertError::ResourceExceeded
         }
         Unreached::NeedsUser | Unreached::Refused(_) => ConvertError::NotAuthorized,

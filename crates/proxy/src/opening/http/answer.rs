@@ -54,6 +54,11 @@ impl Answer {
                 "http_request_denied",
                 "as many connections of this kind as may be are open or begin: ask again in a while",
             ),
+            Refusal::ClassQuota => answer(
+                429,
+                "http_request_denied",
+                "what connections of this kind may carry is used up: ask again in the next period",
+            ),
             Refusal::Rule | Refusal::Port => {
                 answer(403, "http_request_denied", "the proxy's rules forbid this")
             }

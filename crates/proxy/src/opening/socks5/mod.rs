@@ -188,7 +188,9 @@ async fn ask(session: &Session, stream: &mut Buffered<Stream>) -> Result<(Client
 /// What a client is told of a target that was not reached.
 fn reply_to(target: &Target, why: &Unreached) -> Reply {
     match why {
-        Unreached::Refused(Refusal::ClassFull | Refusal::ClassRate) => Reply::GeneralFailure,
+        Unreached::Refused(Refusal::ClassFull | Refusal::ClassRate | Refusal::ClassQuota) => {
+            Reply::GeneralFailure
+        }
         Unreached::NeedsUser | Unreached::Refused(_) => Reply::NotAllowed,
         Unreached::Failed(failure, _) => match failure {
             Failure::Refused => Reply::ConnectionRefused,
