@@ -145,7 +145,8 @@ pub(crate) enum CtlCommand {
         /// What is limited
         #[arg(value_enum)]
         of: LimitOf,
-        /// The interface, the class by its name in the configuration, or the connection
+        /// The interface (wwan0/down: what peers are asked to send by it), the class by its name in the configuration (guests/down: one way of it), or the
+        /// connection
         name: String,
         /// As 5mbit, in IP packets a second; or off
         #[arg(value_parser = parse_rate_or_off)]
@@ -153,6 +154,9 @@ pub(crate) enum CtlCommand {
         /// What may leave at once after a pause [default: what 20 ms bring, 4500 bytes at least]
         #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
         burst: Option<u64>,
+        /// Also write it into the configuration file of the process, so that it holds after a reload and a restart
+        #[arg(long)]
+        save: bool,
     },
     /// Count the quotas of a path or a class anew, as if their period began now
     ResetQuota {

@@ -25,6 +25,8 @@ pub struct ProcessReport {
     pub version: String,
     /// Microseconds since it began.
     pub uptime_us: u64,
+    /// Its configuration file.
+    pub config: Option<String>,
     /// Its paths, those that are missing too.
     pub paths: Vec<PathReport>,
     /// Its devices.
@@ -47,6 +49,8 @@ pub struct ProcessReport {
 /// What a process tells beside its connections.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overview {
+    /// Its configuration file.
+    pub config: Option<String>,
     /// Its paths, those that are missing too.
     pub paths: Vec<PathReport>,
     /// Its devices.

@@ -476,6 +476,7 @@ impl Shared {
             title: hub.title.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_us: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
+            config: overview.config,
             paths: overview.paths,
             devices: overview.devices,
             memory: overview.memory,

@@ -1,6 +1,7 @@
 //! The stack of this process, seen and steered from other processes.
 
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
@@ -53,6 +54,7 @@ impl Backend for Live {
         };
         let owned = |(name, count): (&str, u64)| (name.to_owned(), count);
         Overview {
+            config: None,
             paths: paths(host),
             devices: host.devices().into_iter().map(device).collect(),
             memory,
@@ -128,17 +130,20 @@ pub struct Configured {
     live: Option<Live>,
     asker: Asker,
     limiter: Limiter,
+    /// The configuration file.
+    file: Option<PathBuf>,
     began: Instant,
 }
 
 impl Configured {
     /// Asks through `asker` when it is asked to read its configuration anew.
     #[must_use]
-    pub fn new(stack: Option<Host>, asker: Asker, limiter: Limiter) -> Self {
+    pub fn new(stack: Option<Host>, asker: Asker, limiter: Limiter, file: Option<PathBuf>) -> Self {
         Self {
             live: stack.map(|host| Live::limited(host, limiter.clone())),
             limiter,
             asker,
+            file,
             began: Instant::now(),
         }
     }
@@ -150,6 +155,7 @@ impl Backend for Configured {
         let mut of_stack = self.live.as_ref().map(Live::overview).unwrap_or_default();
         note(&self.limiter.standings(), &mut of_stack.paths);
         Overview {
+            config: self.file.as_ref().map(|file| file.display().to_string()),
             limits: self.limiter.reports(host),
             classes: self.limiter.classes(),
             quotas: self.limiter.quotas(),

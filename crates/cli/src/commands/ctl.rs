@@ -13,6 +13,8 @@ use manypath_control::remote::{Deed, Runner};
 use manypath_control::report::SubflowReport;
 use manypath_control::wire::{self, EventReport, Filter, LimitOrder, Reply, Request, Wanted};
 
+use manypath_proxy::config::save::save;
+
 use crate::args::StatusArgs;
 use crate::commands::{print_json, print_text, printable, status};
 use crate::ctl_args::{CtlArgs, CtlCommand, EngineKind, LimitOf, Named, Priority, QuotaOf};
@@ -202,6 +204,10 @@ async fn carry_out(
             };
             add(&mut engine, connection, wanted, json).await
         }
+        CtlCommand::Limit { save: true, .. } => match request(what) {
+            Some(Request::Limit(order)) => limit_and_save(&mut engine, order, json).await,
+            Some(_) | None => Ok(()),
+        },
         other => match request(other) {
             Some(request) => {
                 let reply = ask(&mut engine, request).await?;
@@ -210,6 +216,30 @@ async fn carry_out(
             None => Ok(()),
         },
     }
+}
+
+/// Limits, and writes the limit into the configuration file.
+async fn limit_and_save(
+    engine: &mut impl Engine,
+    order: LimitOrder,
+    json: bool,
+) -> Result<(), Failure> {
+    if order.of == wire::LimitOf::Connection {
+        return Err(Failure::usage(
+            "--save: a connection has no place in a file; limit its class, by --save too",
+        ));
+    }
+    let Reply::Process { process } = ask(engine, Request::List).await? else {
+        return Err(Failure::usage("--save: this is no process with a file"));
+    };
+    let Some(file) = process.config else {
+        return Err(Failure::usage(
+            "--save: the process has no configuration file: start it by `manypath proxy --config FILE`",
+        ));
+    };
+    let reply = ask(engine, Request::Limit(order.clone())).await?;
+    save(std::path::Path::new(&file), &order).map_err(|why| Failure::new(Code::Failure, why))?;
+    done(&reply, json)
 }
 
 /// Opens a subflow, and says which one.
@@ -417,6 +447,7 @@ fn request(what: CtlCommand) -> Option<Request> {
             name,
             rate,
             burst,
+            save: _,
         } => Request::Limit(LimitOrder {
             of: match of {
                 LimitOf::Path => wire::LimitOf::Path,

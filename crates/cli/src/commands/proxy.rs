@@ -120,6 +120,11 @@ fn folders(file: Option<&PathBuf>, checked: &Checked) -> (Vec<PathBuf>, Vec<Path
     (readable, writable.collect())
 }
 
+/// A file as others find it.
+fn whole_path(file: Option<&PathBuf>) -> Option<PathBuf> {
+    std::path::absolute(file?).ok()
+}
+
 /// The folder of the file of quotas, where there are any.
 fn quota_folder(config: &Config) -> Option<PathBuf> {
     let file = Some(&config.quota_file).filter(|_| config.has_quotas());
@@ -179,7 +184,12 @@ async fn serve_until_signalled(
     };
     let control = Server::start(
         title,
-        Configured::new(sockets.stack.clone(), asker, sockets.limiter.clone()),
+        Configured::new(
+            sockets.stack.clone(),
+            asker,
+            sockets.limiter.clone(),
+            whole_path(args.config.as_ref()),
+        ),
     )
     .inspect_err(|error| {
         tracing::warn!(%error, "`manypath status` and `manypath reload` will not see this process");

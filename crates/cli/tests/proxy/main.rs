@@ -2,6 +2,7 @@
 
 mod mass;
 mod quotas;
+mod saving;
 mod stock;
 
 use std::fs;

@@ -9,6 +9,7 @@ mod file;
 mod limited;
 mod outward;
 pub mod reload;
+pub mod save;
 pub mod shown;
 mod table;
 mod taken;
