@@ -21,7 +21,7 @@ pub(crate) const PORT: u16 = 5000;
 pub(crate) const SLACK: f64 = 30_000.0;
 
 /// Takes whatever comes.
-fn swallow(kernel: &NetNs) {
+pub(crate) fn swallow(kernel: &NetNs) {
     let at = SocketAddr::new(Net::kernel_address(Family::V4, 1), PORT);
     let listener = peer::listen(kernel, at, Speaks::Mptcp);
     std::thread::spawn(move || {
@@ -56,7 +56,7 @@ fn start(net: &Net, folder: &std::path::Path, more: &str) -> Program {
 }
 
 /// Has a proxy read its file anew.
-fn reload(program: &mut Program) {
+pub(crate) fn reload(program: &mut Program) {
     let pid = program.pid().to_string();
     let output = manypath(["reload", "--pid", &pid]).output();
     let output = output.expect("the program starts");
@@ -65,10 +65,10 @@ fn reload(program: &mut Program) {
 }
 
 /// A client that writes until it is told to stop.
-struct Upload(Arc<AtomicBool>, Option<std::thread::JoinHandle<()>>);
+pub(crate) struct Upload(Arc<AtomicBool>, Option<std::thread::JoinHandle<()>>);
 
 impl Upload {
-    fn start(ours: &NetNs) -> Self {
+    pub(crate) fn start(ours: &NetNs) -> Self {
         let at = SocketAddr::from(([127, 0, 0, 1], 7000));
         let mut stream: TcpStream = peer::connect(ours, at, Speaks::Tcp).expect("it listens");
         let stop = Arc::new(AtomicBool::new(false));
@@ -103,13 +103,13 @@ pub(crate) fn carried(ours: &NetNs, n: u8) -> [f64; 2] {
 }
 
 /// IP bytes that have left by a cable, and when.
-fn sent(ours: &NetNs, n: u8) -> (f64, Instant) {
+pub(crate) fn sent(ours: &NetNs, n: u8) -> (f64, Instant) {
     let [_, sent] = carried(ours, n);
     (sent, Instant::now())
 }
 
 /// What may leave at `rate` bits a second from one look to another, with a burst of 20 ms or three packets.
-fn allowed(rate: f64, from: Instant, to: Instant) -> f64 {
+pub(crate) fn allowed(rate: f64, from: Instant, to: Instant) -> f64 {
     rate / 8.0 * ((to - from).as_secs_f64() + 0.02) + 4500.0 + SLACK
 }
 

@@ -26,6 +26,7 @@ mod names;
 mod opening;
 mod paths;
 mod peers;
+mod preferences;
 mod proxy;
 mod proxy_streams;
 mod quotas;

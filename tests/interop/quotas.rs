@@ -300,12 +300,9 @@ fn a_quota_moves_downloads_that_run_holds_over_kill_9_and_is_counted_anew_by_ord
     reset(&mut program);
     let begun = Instant::now();
     wait_carried(&net, &program, 2, 1e6);
-    // The users' case wants two seconds of a machine that does nothing else.
-    assert!(
-        begun.elapsed() < Duration::from_secs(6),
-        "{:?}",
-        begun.elapsed()
-    );
+    // As the users' case has it: nothing in the way back waits for a time.
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(2), "{took:?}");
     assert!(download.is_running(), "{}", program.said());
     events.wait_for_one("quota_reset", || {});
     events.wait_for_path("always");
