@@ -1,12 +1,16 @@
 //! Weights, overflow and schedules of paths in `manypath proxy`, counted on the cables.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use manypath_tests::net::{Family, Net, shell};
+use manypath_control::wire::LimitOf;
+use manypath_tests::net::{Family, Net, Own, shell};
+use manypath_tests::peer::{self, Speaks};
 use manypath_tests::program::Program;
 use manypath_tests::until::wait_until;
 
-use crate::limits::{SLACK, Upload, allowed, configure, reload, sent, swallow};
+use crate::limits::{PORT, SLACK, Upload, allowed, configure, reload, sent, swallow};
 
 /// Two paths that carry so much to the kernel's Multipath TCP.
 fn two_paths(rates: [&str; 2]) -> Option<Net> {
@@ -111,6 +115,73 @@ fn a_path_that_is_for_the_overflow_is_used_from_there_on() {
     let [first, second] = carry(&net, &program, 8e6);
     assert!(first > 1e6 && second > 1e6, "{first} {second}: both carry");
     drop(upload);
+    program.interrupt();
+}
+
+/// The kernel's Multipath TCP reads from us by two addresses, and we send to both by one interface: only the addresses tell its paths apart.
+#[test]
+fn a_server_limits_what_it_sends_to_some_addresses_of_its_clients() {
+    let Some(net) = Net::new(2) else { return };
+    let second = Net::kernel_address(Family::V4, 2);
+    net.add_endpoint(second, 2, "subflow");
+    let line = "tc qdisc add dev v1 root tbf rate 60mbit burst 32kb limit 250000";
+    shell(&net.ours, line);
+    // The origin is on our host.
+    let origin = SocketAddr::from(([127, 0, 0, 1], PORT));
+    let listener = peer::listen(&net.ours, origin, Speaks::Tcp);
+    std::thread::spawn(move || {
+        while let Ok(mut stream) = peer::accept(&listener) {
+            std::thread::spawn(move || while stream.write_all(&[b'x'; 65536]).is_ok() {});
+        }
+    });
+    let at = SocketAddr::new(Net::our_address(Family::V4, Own::Shared, 1), 7000);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("proxy.toml");
+    let text = format!(
+        "[[listen]]\non = \"mptcp:{at}\"\nopening = \"fixed\"\nto = \"tcp:{origin}\"\n\
+         [[rule]]\nthen = \"allow\"\n\
+         [path.clients]\nremote = \"10.77.2.0/24\"\nrate = \"8mbit\"\n"
+    );
+    std::fs::write(&file, text).expect("a folder of ours");
+    let file = file.to_str().expect("UTF-8");
+    let args = [
+        "proxy", "--config", file, "--user", "root", "--path", "v1", "--path", "v2",
+    ];
+    let mut program = Program::start(&net.ours, args, "listens on");
+    let began = Instant::now();
+    let client: TcpStream = peer::connect(&net.kernel, at, Speaks::Mptcp).expect("it listens");
+    let mut read = client.try_clone().expect("a descriptor");
+    let reader = std::thread::spawn(move || std::io::copy(&mut read, &mut std::io::sink()));
+    let (limited, other, ended) = wait_until("the second path to carry something", || {
+        let (report, ended) = (program.report(), Instant::now());
+        let (mut limited, mut other) = (0.0, 0.0);
+        for subflow in report.connections.iter().flat_map(|conn| &conn.subflows) {
+            match subflow.remote.map(|remote| remote.ip()) == Some(second) {
+                true => limited += subflow.bytes_sent as f64,
+                false => other += subflow.bytes_sent as f64,
+            }
+        }
+        match limited >= 3e6 {
+            true => Ok((limited, other, ended)),
+            false => Err((limited, other, program.said())),
+        }
+    });
+    assert!(limited <= allowed(8e6, began, ended), "{limited}");
+    assert!(
+        other > limited * 2.0,
+        "{limited} {other}: the other path is free"
+    );
+    let limits = program.report().limits;
+    let found = limits.iter().find(|limit| limit.name == "clients");
+    let found = found.expect("it is told");
+    assert_eq!(
+        (found.of, found.bits_per_second),
+        (LimitOf::Path, 8_000_000)
+    );
+    assert!(found.waits > 0 && found.elsewhere_bytes > 0, "{found:?}");
+    // It may be over.
+    let _ = client.shutdown(std::net::Shutdown::Both);
+    let _ = reader.join();
     program.interrupt();
 }
 

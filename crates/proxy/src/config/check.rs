@@ -320,7 +320,7 @@ fn warnings_of_quotas(config: &Config) -> Vec<String> {
         };
         if path.quota.iter().any(|quota| slows(&quota)) {
             told.push(format!(
-                "path {}: a rate holds back what is sent by it, and peers go on sending by it when the quota is used up: then = \"backup\" asks them not to, \"never\" ends it",
+                "path {}: a rate holds back what is sent by it, and peers are asked to use it less when the quota is used up, which they may not do: then = \"never\" ends it",
                 path.name
             ));
         }
