@@ -155,7 +155,13 @@ impl Limiter {
     /// Asks peers for less where a path carries more than its `down`. `None`: no path has one.
     pub(super) fn ask_peers(&self, host: &Host, now: Instant) -> Option<Duration> {
         let mut known = self.known();
-        let wanted = known.paths.down();
+        let mut wanted = known.paths.down();
+        // What the command line makes a backup is one, and stays so.
+        let is_backup = |iface: &str| {
+            let mut named = known.named.iter();
+            named.any(|spec| spec.backup && spec.iface == iface)
+        };
+        wanted.retain(|(iface, _)| !is_backup(iface));
         if wanted.is_empty() && known.asking.0.is_empty() {
             return None;
         }
