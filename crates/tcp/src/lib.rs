@@ -1,4 +1,4 @@
-//! One TCP subflow as a pure state machine (RFC 9293). It knows no option of Multipath TCP and no other subflow.
+//! One TCP subflow as a pure state machine (RFC 9293). It reads and writes no option of Multipath TCP.
 //!
 //! [`machine`] is what callers use; below it, [`recovery`] judges losses and [`cc`] sets the congestion window.
 //!

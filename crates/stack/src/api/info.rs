@@ -228,7 +228,8 @@ pub struct SubflowInfo {
     pub backup_here: bool,
     /// The peer asked us to use it as a backup.
     pub backup_there: bool,
-    /// In a retransmission time-out: not scheduled while another is usable.
+    /// Its path does not answer: a retransmission time-out, ICMP unreachable, no uplink, or a receiver's probes without an answer. Not
+    /// scheduled while another is usable, but for the last of these.
     pub stale: bool,
     /// When its SYN was sent or received.
     pub opened: Instant,

@@ -1,4 +1,5 @@
-//! Memory accounting of a connection, the part of it that the peer controls, and whether the connection makes progress.
+//! Memory accounting of a connection, the part of it that the peer controls, how large the receive window becomes, and whether the
+//! connection makes progress.
 //!
 //! Owns the bounds of the connection as a whole: out-of-order payload and mappings are granted to all
 //! subflows together, so that a peer must never gain anything by opening more of them.

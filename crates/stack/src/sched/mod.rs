@@ -54,7 +54,7 @@ pub struct Need {
 pub enum Purpose {
     /// For the first time.
     Fresh,
-    /// Again: the subflows that carried them gain nothing by carrying them again.
+    /// Again. These subflows are not to carry them: the one that lost them, and unproven ones.
     Reinjection(SubflowSet),
     /// As a copy, in case that the subflow which carries them is late. These subflows have none to send.
     Duplicate(SubflowSet),
@@ -88,10 +88,10 @@ impl Need {
         }
     }
 
-    /// Data that these subflows have already carried.
-    pub const fn again(bytes: u32, carried_by: SubflowSet) -> Self {
+    /// Data that these subflows are not to carry again.
+    pub const fn again(bytes: u32, excluded: SubflowSet) -> Self {
         Self {
-            purpose: Purpose::Reinjection(carried_by),
+            purpose: Purpose::Reinjection(excluded),
             ..Self::fresh(bytes)
         }
     }
@@ -201,7 +201,7 @@ impl Scheduler {
             Purpose::Fresh => {}
         }
         match self {
-            // What is from outside has a state, which the connection asks itself ([`Outside`]).
+            // The connection asks schedulers from outside itself, by the state that they have ([`Outside`]): this is for whoever did not.
             Self::Custom(_) => lowest_rtt::pick(paths, need),
             Self::Guarded | Self::LowestRtt | Self::Redundant => lowest_rtt::pick(paths, need),
             Self::RoundRobin => round_robin::pick(paths, need),
@@ -255,8 +255,8 @@ impl FromStr for Scheduler {
     }
 }
 
-/// The subflows among which a policy may choose: those of the best class that exists, without those that carried the
-/// data before. Every policy goes through here, so that none can forget what flag B means. // rfc8684:P1 rfc8684:J6
+/// The subflows among which a policy may choose: those of the best class that exists, without those that
+/// are not to carry the data. Every policy goes through here, so that none can forget what flag B means. // rfc8684:P1 rfc8684:J6
 fn candidates<'a>(paths: &'a [PathView], need: &Need) -> impl Iterator<Item = &'a PathView> {
     let need = *need;
     let best = paths.iter().filter_map(|path| path.tier).min();

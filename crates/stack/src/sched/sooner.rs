@@ -1,4 +1,4 @@
-//! Data that is sooner at the other end if it waits for a quicker path, whatever the scheduler.
+//! Data that is sooner at the other end if it waits for a quicker path: a part of the guard, which the scheduler `guarded` alone has.
 //!
 //! Of a short answer the quick path often carries the first window and has no room for the rest, although it will have some
 //! in a moment. A slow path with room would carry the rest, and the answer would be as slow as that path. So nothing is given

@@ -79,7 +79,7 @@ pub struct CwndView {
 /// Room for new data on a subflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Room {
-    /// The congestion window, the peer's window or pacing permits nothing.
+    /// The congestion window, the peer's window, pacing, F-RTO, a limit, the device or the handshake permits nothing.
     #[default]
     Full,
     /// They permit so many bytes.

@@ -132,8 +132,8 @@ pub struct TimeoutOutcome {
     /// The only segment in flight is not acknowledged, for two round trips and the longest time that the peer held an
     /// acknowledgement back lately. It may still do so: nothing is suspected yet.
     pub late: bool,
-    /// Nothing arrived for two round trips although something is in flight: the time after which a tail loss probe is
-    /// due (RFC 8985 section 7.2). The path is suspect.
+    /// Nothing arrived for two round trips although something is in flight, the time after which a tail loss probe is due (RFC 8985 section
+    /// 7.2), on short paths for 20 ms more. The path has potentially failed.
     pub silent: bool,
     /// Consecutive timeouts, this one included.
     pub backoffs: u8,

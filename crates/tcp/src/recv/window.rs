@@ -70,7 +70,7 @@ impl RecvWindow {
     /// smallest gain worth telling: one segment.
     pub(crate) fn field(&self, from: SeqNum, next: SeqNum, step: u32) -> u16 {
         if self.shared {
-            // A window that is shared counts from elsewhere.
+            // Shared by subflows, it counts from the Data ACK and is passed on as it is.
             return self.scale.compress_up(self.desired);
         }
         let open = self.open(next);

@@ -1,6 +1,6 @@
 //! Stale path handling by the sender: reinjection, probes, replacement (RFC 8684 sections 3.3.6 and 3.4).
 //!
-//! A subflow whose path is unresponsive becomes first potentially failed, then stale. Its data is reinjected on other subflows,
+//! A subflow whose path is unresponsive becomes first potentially failed, then stale; at once where the host or ICMP says so. Its data is reinjected on other subflows,
 //! the oldest first, and it gets no new data. It is probed until it answers, and the first answer restores it. Must never
 //! declare a path dead: only the subflow's own time-outs or its replacement end it.
 
@@ -214,7 +214,8 @@ impl Subflow {
 }
 
 impl Flight<'_> {
-    /// Nothing was acknowledged for two round trips. That is too little to call the path dead, but data in flight there will soon
+    /// Nothing was acknowledged for two round trips, on short paths 20 ms after the probe was due (`send/loss/tail` of the TCP crate says how
+    /// long). That is too little to call the path dead, but data in flight there will soon
     /// block the reader. Other paths begin to carry it; reinjections not sent when the acknowledgement arrives after
     /// all are cancelled. // rfc8684:R4
     pub(crate) fn becomes_potentially_failed(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
@@ -253,7 +254,7 @@ impl Flight<'_> {
         }
     }
 
-    /// After a time-out, reinjects on others what the subflow carried, and sends nothing new on it. // rfc8684:R4
+    /// After a time-out, ICMP unreachable or the loss of the uplink, reinjects on others what the subflow carried, and sends nothing new on it. // rfc8684:R4
     pub(crate) fn becomes_stale(&mut self, i: SubflowIdx, cx: &mut Cx<'_>) {
         if !self.subflows[i].carries_data() || self.subflows[i].is_stale() {
             return;
@@ -372,7 +373,7 @@ impl Flight<'_> {
         }
     }
 
-    /// Reinjects here what is in flight on stale subflows.
+    /// Queues what stale subflows other than this one have in flight, for whichever can carry it.
     pub(crate) fn reinject_from_stale(&mut self, i: SubflowIdx) {
         for j in self.subflows.indices() {
             if self.subflows[j].is_stale() && j != i {

@@ -1,4 +1,4 @@
-//! The effects of what `decide` says. Fallback in the handshake, and without an option, is in `descent`.
+//! The effects of what `decide` says. Fallback in the handshake is decided in `handshake/mp_capable`, and carried out by `descent`.
 
 use manypath_wire::tcp::mptcp::MptcpOption;
 
@@ -104,7 +104,7 @@ impl Conn {
                 }
             }
             Action::NoteAnswer => self.fallback.on_mp_fail_answered(&self.subflows, i, cx),
-            Action::ResetWithMpFail => {
+            Action::ResetFailed => {
                 if let Some(failure) = self.fallback.checksum_failure.take() {
                     self.recv.discard(failure.subflow());
                     self.recv.discard(self.subflows[i].id());

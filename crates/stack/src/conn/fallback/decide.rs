@@ -199,7 +199,7 @@ pub(crate) enum Action {
     Ignore,
     /// Resets the subflow: another one carries its data, or the standard has no way on. // rfc8684:B3
     Reset,
-    /// Resets the subflow with MP_FAIL. // rfc8684:B6,B11
+    /// Resets the subflow with MP_FAIL, and drops its bytes that could not be verified. // rfc8684:B6,B11
     ResetWithFail { at: Offset },
     /// Reinjects data elsewhere, to see whether options pass there.
     TryOthers,
@@ -222,7 +222,7 @@ pub(crate) enum Action {
     /// The peer received our MP_FAIL; its infinite mapping decides.
     NoteAnswer,
     /// Discards what is held since the checksum failed, and resets the subflow with MP_FAIL. // rfc8684:B8,B11
-    ResetWithMpFail,
+    ResetFailed,
     /// Continues as TCP behind an infinite mapping. // rfc8684:B4,B10
     Continue {
         cause: FallbackCause,
@@ -263,7 +263,7 @@ pub(crate) fn decide(facts: &Facts, event: Event) -> Action {
         }
         Event::FailDue { sent, alive, lost } => on_fail_due(facts, sent, alive, lost),
         Event::FinWhileFailing => on_fin_while_failing(facts),
-        Event::OtherWorks | Event::NotStored => Action::ResetWithMpFail,
+        Event::OtherWorks | Event::NotStored => Action::ResetFailed,
         Event::Discarded { many, stopped } => {
             match many || stopped && facts.others == Others::Proven {
                 true => Action::Reset,
@@ -359,7 +359,7 @@ fn on_fail_due(facts: &Facts, sent: u8, alive: bool, lost: bool) -> Action {
     if no_answer || sent >= UNANSWERED_FAILS && !alive {
         continue_or_reset(facts, FallbackCause::Checksum, Report::None)
     } else if sent >= MOST_FAILS {
-        Action::ResetWithMpFail
+        Action::ResetFailed
     } else {
         Action::RepeatFail
     }
@@ -405,7 +405,7 @@ fn on_infinite(facts: &Facts, place: Place, next: Offset) -> Action {
     };
     match place {
         Place::WithoutData => return Action::NoteAnswer,
-        Place::Unknown => return Action::ResetWithMpFail,
+        Place::Unknown => return Action::ResetFailed,
         Place::Resends { from, known } => return Action::FollowResend { cause, from, known },
         Place::Continues | Place::Skips => {}
     }
@@ -716,7 +716,7 @@ mod tests {
                 "the peer never answers",
                 failing,
                 due(MOST_FAILS, true, false),
-                Action::ResetWithMpFail,
+                Action::ResetFailed,
             ),
             (
                 "its infinite mapping is lost",
@@ -728,7 +728,7 @@ mod tests {
                 "another path works",
                 failing,
                 Event::OtherWorks,
-                Action::ResetWithMpFail,
+                Action::ResetFailed,
             ),
             ("the peer closes", failing, Event::FinWhileFailing, plain),
             (
@@ -890,7 +890,7 @@ mod tests {
                 "rewritten to another length",
                 failing,
                 infinite(Place::Unknown),
-                Action::ResetWithMpFail,
+                Action::ResetFailed,
             ),
         ]);
     }

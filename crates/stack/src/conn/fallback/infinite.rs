@@ -1,6 +1,6 @@
 //! Fallback to plain TCP on a running connection: MP_FAIL and the infinite mapping (RFC 8684 section 3.7).
 //!
-//! After a DSS checksum failure on the only subflow, MP_FAIL is sent and the subflow's bytes are held, in subflow order, until the peer
+//! After a DSS checksum failure on the last usable subflow, MP_FAIL is sent and the subflow's bytes are held, in subflow order, until the peer
 //! answers with MP_FAIL or an infinite mapping. From then on the subflow's order is the stream's order, and the held bytes are part of it.
 //! Owns the failure and the switch to raw bytes. Must never count held bytes before the answer or a time-out.
 

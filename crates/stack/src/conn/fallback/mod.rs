@@ -1,5 +1,5 @@
-//! Fallback from Multipath TCP to TCP (RFC 8684 section 3.7). `decide` has the rule, `facts` what it needs to know, `apply` the effects; the
-//! other files notice what happens and ask for a decision.
+//! Fallback from Multipath TCP to TCP (RFC 8684 section 3.7). `decide` has the rule, `facts` what it needs to know, `apply` the effects. What
+//! happens is noticed in `pipeline/{input,ingest}`, `timers` and `data_timeout`, judged in the other files here, and brought to `decide`.
 //!
 //! Owns what is under way between two protocol levels: a failed checksum, a query, acknowledgements that are withheld. The level itself is in
 //! `level`. // rfc8684:B16

@@ -1,4 +1,5 @@
-//! Bytes of the only subflow that no mapping covers (RFC 8684 sections 3.3.1 and 3.7).
+//! Bytes of a subflow that no mapping covers (RFC 8684 sections 3.3.1 and 3.7). On the only subflow they are the stream in the end; beside
+//! others they are discarded, the peer is queried, or the subflow is reset.
 //!
 //! The subflow acknowledged them, so TCP will not retransmit them, and they must not count at data level. They are held for a while, in
 //! subflow order: a mapping may follow that covers them, where a middlebox split a segment and left the option on its last piece. If none

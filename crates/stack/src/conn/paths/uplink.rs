@@ -2,7 +2,7 @@
 //!
 //! A host does not end a TCP connection because a link flaps or an address is configured anew (RFC 9293 section 3.9.2.2 leaves
 //! what the network reports to the time-outs; RFC 8684 section 3.4.2 has subflows of a removed address closed). So a subflow
-//! that cannot send is *potentially failed* at once: what it carried is reinjected on the others, and it ends by its own time-outs, or
+//! that cannot send is *stale* at once: what it carried is reinjected on the others, and it ends by its own time-outs, or
 //! when its address is gone and another subflow works, which the path manager decides.
 //!
 //! Owns the reaction of subflows to changes of their uplink. Must never end the only one that there is.
@@ -111,7 +111,7 @@ impl Uplinks<'_> {
         self.works(path, cx);
     }
 
-    /// No packet can leave from an address at present: its subflows are potentially failed. // rfc8684:R4
+    /// No packet can leave from an address at present: its subflows are stale. // rfc8684:R4
     pub(crate) fn stalled(&mut self, iface: IfaceId, addr: IpAddr, cx: &mut Cx<'_>) {
         self.paths
             .notify_manager(pm::Event::LocalStalled { iface, addr }, cx);

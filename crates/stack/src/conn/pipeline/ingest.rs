@@ -172,16 +172,16 @@ impl Conn {
             Some(dss) => self.on_dss(i, &dss, seg.header.window, cx),
             // Any MPTCP option shows that options pass: an ADD_ADDR may leave no room for a DSS beside it.
             None if seg.options.mptcp.iter().next().is_none() => {
-                self.on_segment_without_dss(i, seg.payload.is_empty(), outcome, cx)
+                self.on_segment_without_options(i, seg.payload.is_empty(), outcome, cx)
             }
             None => {}
         }
     }
 
-    /// The peer acknowledged our data, or sent data, without any DSS before options were seen to pass in that direction. An option on a
-    /// segment without data, such as a window update after the handshake, proves nothing: some middleboxes remove options from data only.
-    /// `empty`: the segment has no payload.
-    fn on_segment_without_dss(
+    /// The peer acknowledged our data, or sent data, without any option of Multipath TCP. Before options were seen to pass in that direction
+    /// this decides; later it counts as evidence. An option on a segment without data, such as a window update after the handshake, proves
+    /// nothing: some middleboxes remove options from data only. `empty`: the segment has no payload.
+    fn on_segment_without_options(
         &mut self,
         i: SubflowIdx,
         empty: bool,

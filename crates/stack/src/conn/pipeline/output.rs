@@ -1,6 +1,6 @@
 //! Sends segments from the send queue (RFC 8684 section 3.3).
 //!
-//! A segment counts as sent only once it is in the device; the same `decide` that plans here computes the deadline. The scheduler is queried when a
+//! A segment counts as sent only once it is in the device; `Machine::deadline` leaves out what `decide` would send now. The scheduler is queried when a
 //! segment can leave, never earlier.
 
 use manypath_tcp::machine::{Decision, Kind, Plan, State};
@@ -333,7 +333,7 @@ impl Conn {
         self.look(bytes, reinjection.as_ref(), cx);
         let sent = match self
             .schedule
-            .pick_guarded(&self.send, &self.opts, bytes, purpose, cx)
+            .choose(&self.send, &self.opts, bytes, purpose, cx)
         {
             Choice::Send(id) => self.send_on(id, bytes, source, slots, cx),
             // A reinjection that no subflow can take must not hold back new data.
@@ -346,7 +346,7 @@ impl Conn {
                 );
                 match self
                     .schedule
-                    .pick_guarded(&self.send, &self.opts, bytes, Purpose::Fresh, cx)
+                    .choose(&self.send, &self.opts, bytes, Purpose::Fresh, cx)
                 {
                     Choice::Send(id) => self.send_on(id, bytes, Source::New(at), slots, cx),
                     Choice::Wait => Progress::Nothing,

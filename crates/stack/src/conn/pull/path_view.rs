@@ -297,8 +297,8 @@ impl Schedule {
         }
     }
 
-    /// Picks the subflow for `bytes`, except those where new data would be late.
-    pub(in crate::conn) fn pick_guarded(
+    /// Takes room from the subflows as guard and preferences want it, where they apply, then asks the scheduler for one of them for `bytes`.
+    pub(in crate::conn) fn choose(
         &mut self,
         send: &SendQueue,
         opts: &ConnOptions,

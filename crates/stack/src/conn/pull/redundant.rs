@@ -1,7 +1,6 @@
-//! Duplicates of what other subflows have in flight, for the redundant scheduler.
+//! Which part of what other subflows have in flight a subflow could duplicate, for the redundant scheduler and for reprobes.
 //!
-//! Owns how far duplication of the stream has proceeded on a subflow, and which of its bytes in flight are duplicates. Whether a duplicate
-//! is sent is the scheduler's choice.
+//! How far duplication has proceeded on a subflow is in `subflow/duplicates`. Whether a duplicate is sent is the scheduler's choice.
 
 use core::ops::Range;
 

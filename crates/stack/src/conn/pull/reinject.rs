@@ -1,5 +1,6 @@
-//! Opportunistic retransmission and penalisation: one subflow blocks the receive window that all share (NSDI 2012 section 4.2, mechanisms 1
-//! and 2).
+//! Opportunistic retransmission and penalisation (NSDI 2012 section 4.2, mechanisms 1 and 2): what to repeat when nothing new can be sent,
+//! because one subflow blocks the receive window that all share, the send buffer is full, the stream ends, or the writer pauses. What is
+//! reinjected for a path that fails is in `failover/stale`.
 //!
 //! A subflow with room and nothing new to send reinjects what a slower one carries and would deliver later, the oldest first, no byte
 //! twice. The slower one is penalised, so that it does not block again in the next round trip.

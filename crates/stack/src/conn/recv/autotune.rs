@@ -1,10 +1,9 @@
-//! Auto-tuning of the send and receive buffers (NSDI 2012 section 4.2, mechanism 3): `2 * sum(rate) * longest RTT` at both ends, between a
-//! small initial size and the configured one. Rates double within a round trip of slow start, so both ends allow for twice the rate that
-//! they measure.
+//! Auto-tuning of the send and receive buffers (NSDI 2012 section 4.2, mechanism 3): it aims at `2 * sum(rate) * longest RTT` at both ends,
+//! between a small initial size and the configured one, and allows twice that, since rates double within a round trip of slow start.
 //!
 //! The receiver measures how fast payload arrives on all subflows together, whether or not the application can read it yet (dynamic
 //! right-sizing counts what is read, which is bursty with several subflows), and takes RTTs from the echoes of its timestamps. The sender
-//! knows the windows of its subflows. The receive window must never shrink.
+//! knows the windows of its subflows. The right edge of the receive window must never move left.
 
 use manypath_tcp::time::{Duration, Instant};
 use manypath_tcp::units::Rate;

@@ -154,6 +154,7 @@ impl ReceiveQueue {
         self.possible().saturating_sub(waiting)
     }
 
+    /// The window from the Data ACK on if all room is told; never behind the edge that was advertised.
     fn possible(&self) -> u64 {
         (self.read + u64::from(self.capacity))
             .max(self.edge)
@@ -163,14 +164,13 @@ impl ReceiveQueue {
     /// The window to advertise, relative to the Data ACK. `step` is the smallest gain worth it: one segment.
     // rfc8684:W1,W2 and RFC 9293 section 3.8.6.2.2
     pub(crate) fn window(&self, step: u32) -> u32 {
-        let open = self.edge.since(self.data_ack());
+        let told = self.edge.since(self.data_ack());
         let worth = u64::from(step.min(self.capacity / 2).max(1));
-        let told = if self.possible() >= open + worth {
-            self.possible()
-        } else {
-            open
+        let window = match self.possible() >= told + worth {
+            true => self.possible(),
+            false => told,
         };
-        u32::try_from(told).unwrap_or(u32::MAX)
+        u32::try_from(window).unwrap_or(u32::MAX)
     }
 
     /// A segment advertised this window. A zero window promises nothing: the Data ACK may be beyond the edge already.
@@ -183,11 +183,11 @@ impl ReceiveQueue {
 
     /// The window has grown so much that a window update is due.
     pub(crate) fn update_due(&self, step: u32) -> bool {
-        let (open, offer) = (
+        let (told, offer) = (
             self.edge.since(self.data_ack()),
             u64::from(self.window(step)),
         );
-        offer >= open * 2 && offer - open >= u64::from((step * 2).min(self.capacity / 2).max(1))
+        offer >= told * 2 && offer - told >= u64::from((step * 2).min(self.capacity / 2).max(1))
     }
 
     /// Notes where the peer's stream ends; the first DATA_FIN inside the window counts. False if it contradicts what is known, or lies

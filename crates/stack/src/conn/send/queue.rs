@@ -14,7 +14,7 @@ use crate::conn::dss::offset::Offset;
 use crate::conn::send::ring::ByteRing;
 use crate::ids::SubflowId;
 
-/// A part of the stream that a failed subflow carried and that another should carry.
+/// A part of the stream that is to be sent again on another subflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reinjection {
     pub(crate) from: Offset,

@@ -57,12 +57,12 @@ impl Liveness {
         }
     }
 
-    /// A retransmission time-out is pending.
+    /// Since a retransmission time-out, ICMP unreachable or the loss of its uplink, until it answers.
     pub(crate) fn is_stale(&self) -> bool {
         self.stale_since.is_some()
     }
 
-    /// The path may have failed: a time-out is pending, nothing was acknowledged for two round trips, or packets
+    /// The path may have failed: it is stale, nothing was acknowledged for two round trips, or packets
     /// cannot leave the host.
     pub(crate) fn is_potentially_failed(&self) -> bool {
         self.is_stale() || self.potentially_failed || self.uplink != Uplink::Works

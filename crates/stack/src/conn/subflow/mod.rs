@@ -209,7 +209,7 @@ impl Subflow {
         }
     }
 
-    /// A retransmission time-out is pending.
+    /// Since a retransmission time-out, ICMP unreachable or the loss of its uplink, until it answers.
     pub(crate) fn is_stale(&self) -> bool {
         self.liveness.is_stale()
     }
@@ -219,7 +219,7 @@ impl Subflow {
         self.carries_data() && !self.is_potentially_failed()
     }
 
-    /// Its path may have failed: a time-out is pending, nothing was acknowledged for two round trips, or its packets
+    /// Its path may have failed: it is stale, nothing was acknowledged for two round trips, or its packets
     /// cannot leave the host. Others carry its data, backups too.
     pub(crate) fn is_potentially_failed(&self) -> bool {
         self.liveness.is_potentially_failed()

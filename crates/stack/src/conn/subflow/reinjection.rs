@@ -11,7 +11,8 @@ use crate::conn::subflow::data_ack_delay::DataAckDelay;
 pub(crate) struct Reinjection {
     /// What is mapped before this SSN was reinjected since the subflow last answered.
     pub(crate) reinjected_below: Option<Ssn>,
-    /// End of its data that another one retransmitted because the window was full.
+    /// End of its data that another one retransmitted opportunistically: the window or the buffer was full, the stream ended, or the writer
+    /// paused.
     pub(crate) opportunistic_to: Offset,
     /// The next SSN when it was penalised; it may be again when everything before is acknowledged.
     pub(crate) penalised: Option<Ssn>,
