@@ -29,14 +29,18 @@ pub async fn download(
     }
 }
 
-/// How many bytes came by each subflow.
+/// How many bytes came by the subflows of each address that are there now, copies included.
 pub fn by_path(stream: &MpStream) -> String {
     let Ok(info) = stream.info() else {
         return String::new();
     };
-    let each = info.subflows.iter().map(|subflow| {
-        let megabytes = subflow.bytes_received as f64 / 1e6;
-        format!("{}: {megabytes:.1} MB", subflow.local.ip())
+    let mut sums = std::collections::BTreeMap::new();
+    for subflow in &info.subflows {
+        *sums.entry(subflow.local.ip()).or_insert(0) += subflow.bytes_received;
+    }
+    let each = sums.iter().map(|(address, bytes)| {
+        let megabytes = *bytes as f64 / 1e6;
+        format!("{address}: {megabytes:.1} MB")
     });
     each.collect::<Vec<_>>().join(", ")
 }

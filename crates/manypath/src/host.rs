@@ -52,10 +52,13 @@ pub struct Path {
 }
 
 impl Host {
-    /// A stack on every interface that has a default route. Must be called within a tokio runtime.
+    /// A stack on every interface that has a default route. Must be called within a tokio runtime with `enable_all()`.
     ///
     /// # Errors
     /// Those of [`HostBuilder::build`].
+    ///
+    /// # Panics
+    /// Outside of such a runtime.
     pub fn new() -> io::Result<Self> {
         Self::builder().build()
     }
@@ -269,6 +272,8 @@ impl HostBuilder {
         match path.as_ref().parse() {
             Ok(spec) => self.inner = self.inner.path(spec),
             Err(error) => {
+                let words = path.as_ref();
+                let error = format!("path '{words}': {error}");
                 let error = io::Error::new(io::ErrorKind::InvalidInput, error);
                 self.bad.get_or_insert(error);
             }

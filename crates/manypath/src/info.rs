@@ -35,7 +35,7 @@ pub struct Info {
     pub bytes_read: u64,
     /// Bytes sent again on another subflow.
     pub bytes_reinjected: u64,
-    /// The subflows that are there now.
+    /// The subflows that are there now. The counts of those that have ended are gone with them.
     pub subflows: Vec<SubflowInfo>,
 }
 
@@ -69,7 +69,7 @@ pub struct SubflowInfo {
     pub backup: bool,
     /// Its path does not answer: other subflows are used as long as there are some.
     pub stale: bool,
-    /// Smoothed round-trip time; `None` before the first measurement.
+    /// Smoothed round-trip time; `None` before the first measurement. Measured by what we send: where only the peer sends, it stays as it was.
     pub rtt: Option<Duration>,
     /// Variation of the round-trip time (RFC 6298 section 2).
     pub rtt_var: Duration,
@@ -85,7 +85,8 @@ pub struct SubflowInfo {
     pub delivery_rate: u64,
     /// Stream bytes sent on it for the first time.
     pub bytes_sent: u64,
-    /// Stream bytes that arrived on it in order.
+    /// Stream bytes that arrived on it in order, copies of what came by another subflow too: the sum can exceed
+    /// [`Info::bytes_received`].
     pub bytes_received: u64,
     /// Bytes sent again on it.
     pub bytes_retransmitted: u64,

@@ -17,7 +17,8 @@ impl PathManager {
     pub const PASSIVE: Self = Self(stack::PathManager::Passive);
     /// One subflow for each pair of an address of ours and one of the peer, made again when it is lost.
     pub const FULL_MESH: Self = Self(stack::PathManager::FullMesh);
-    /// Nothing by itself: the application makes subflows ([`MpStream::add_subflow`](crate::MpStream::add_subflow)).
+    /// Nothing by itself: the application makes subflows ([`MpStream::add_subflow`](crate::MpStream::add_subflow)). As text
+    /// it is `userspace`.
     pub const MANUAL: Self = Self(stack::PathManager::Userspace);
 
     /// This many subflows between the first pair of addresses, from different ports: for networks that spread flows over parallel

@@ -46,8 +46,9 @@
 //!
 //! # Panics
 //!
-//! They run in the stack's own tasks, or in the task that writes or reads. A panic is told on standard error. A scheduler that panicked is
-//! not asked any more: its connection has the path with the lowest round trip from then on. What a congestion control or a
+//! They run in the stack's own tasks, or in the task that writes or reads. A panic is told on standard error. In a task of the stack it
+//! ends there; in the task that writes or reads it unwinds out of that call, as any other panic does, and the connection and the host go
+//! on. A scheduler that panicked is not asked any more: its connection has the path with the lowest round trip from then on. What a congestion control or a
 //! controller does to its connection by a panic is not defined; other connections go on.
 //!
 //! # Which end

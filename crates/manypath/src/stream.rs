@@ -237,7 +237,8 @@ impl MpStream {
     ///
     /// # Errors
     /// `NetworkUnreachable` if `local` is no path, `AddrNotAvailable` without a free port, `BrokenPipe` if the connection cannot have
-    /// more subflows.
+    /// more subflows, or not yet: after connecting, the peer has to have acknowledged something first (RFC 8684 section 3.1), so exchange a
+    /// byte before.
     pub fn add_subflow(
         &self,
         local: IpAddr,

@@ -36,7 +36,12 @@ pub struct Pair {
     cables: Vec<Cable>,
 }
 
-/// Two hosts, joined by so many cables, with the default options. Must be called within a tokio runtime.
+/// Two hosts, joined by so many cables, with the default options. Must be called within a tokio runtime with `enable_all()`; panics
+/// otherwise.
+///
+/// The default, a full mesh, makes a subflow of each address of one end with each of the other of both families: eight over two cables,
+/// of which the crossed ones leave by one cable and come by the other. [`PathManager::MANUAL`](crate::PathManager::MANUAL) and
+/// [`MpStream::add_subflow`](crate::MpStream::add_subflow) make those that are wanted. Cables are as fast as the processor.
 ///
 /// # Errors
 /// Those of [`HostBuilder::build`].

@@ -88,16 +88,16 @@ pub enum Room {
     HeldBack(HeldBack),
 }
 
-/// Why a subflow with room gets no new data.
+/// Why a subflow with room gets no new data. Schedulers other than `guarded` meet [`HeldBack::Preference`] alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldBack {
-    /// It would fill the connection's window before it is delivered (`guard::hold_back`).
+    /// It would fill the connection's window before it is delivered.
     Window,
-    /// Quicker subflows deliver all that waits before it (`sooner::leave_to_quicker`).
+    /// Quicker subflows deliver all that waits before it.
     Quicker,
-    /// It has a queue longer than the timeout of the subflow whose data is resent (`guard::shun_queues`).
+    /// It has a queue longer than the timeout of the subflow whose data is resent.
     Queue,
-    /// The operator wants others used first, or it has had its share (`prefer`).
+    /// The operator wants others used first, or it has had its share.
     Preference,
 }
 
