@@ -437,6 +437,9 @@ impl Stack {
                 };
                 self.time_wait
                     .insert(self.now, reply, self.config.time_wait);
+            } else {
+                self.ports
+                    .rest(gone.tuple, self.now + self.config.time_wait);
             }
         }
         self.counters.time_wait_evicted = self.time_wait.evicted();

@@ -467,8 +467,14 @@ impl Stack {
             .name_for_own_join(&opts, create.backup)
             .ok_or(pm::NotCreated::NoSlot)?;
         let again = create.origin == SubflowOrigin::Recreated;
+        let rests = |port: &u16| {
+            let local = SocketAddr::new(path.addr, *port);
+            self.ports
+                .rests(&FourTuple::new(local, create.remote), self.now)
+        };
         let preferred = match ports {
-            PortChoice::Like(port) | PortChoice::Exactly(port) => Some(port),
+            PortChoice::Like(port) => Some(port).filter(|port| !rests(port)),
+            PortChoice::Exactly(port) => Some(port),
             PortChoice::Unused => None,
         };
         let exact = |tuple: &FourTuple| match ports {

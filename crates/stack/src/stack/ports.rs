@@ -2,10 +2,18 @@
 //!
 //! One destination sees the ports rise from a secret start, so a port is not used again before all others were;
 //! an outsider who sees some ports of ours cannot guess the next one towards another destination.
+//!
+//! Joins keep the port of the first subflow, and so a subflow that ended by a reset or with its address would be followed by one on the same
+//! four-tuple while its segments are still under way: they could be taken for the new one's, here or by a box that remembers what it saw.
+//! Nobody has a TIME-WAIT state for such a four-tuple (RFC 9293 section 3.4.3), so it rests here.
 
+use alloc::collections::VecDeque;
 use core::hash::Hasher as _;
 use core::net::{IpAddr, SocketAddr};
 use core::ops::RangeInclusive;
+
+use manypath_tcp::time::Instant;
+use manypath_wire::ids::FourTuple;
 
 use crate::crypto::rng::Rng;
 use crate::crypto::{HashKey, hash_addr, hash_ip};
@@ -15,12 +23,17 @@ pub(crate) const DYNAMIC: RangeInclusive<u16> = 49152..=65535;
 
 const GROUPS: usize = 64;
 
+/// Four-tuples that rest at one time. Of more the oldest may be used again.
+const MOST_RESTING: usize = 256;
+
 /// Allocates ephemeral ports.
 #[derive(Debug)]
 pub(crate) struct Ports {
     offset: HashKey,
     group: HashKey,
     next: [u16; GROUPS],
+    /// Four-tuples whose subflows have ended without TIME-WAIT, and until when they rest.
+    resting: VecDeque<(FourTuple, Instant)>,
 }
 
 impl Ports {
@@ -32,7 +45,22 @@ impl Ports {
             offset: HashKey::draw(rng),
             group: HashKey::draw(rng),
             next,
+            resting: VecDeque::new(),
         }
+    }
+
+    /// A subflow has ended without TIME-WAIT: its four-tuple rests until then.
+    pub(crate) fn rest(&mut self, tuple: FourTuple, until: Instant) {
+        if self.resting.len() >= MOST_RESTING {
+            self.resting.pop_front();
+        }
+        self.resting.push_back((tuple, until));
+    }
+
+    /// Whether a four-tuple rests.
+    pub(crate) fn rests(&self, tuple: &FourTuple, now: Instant) -> bool {
+        let mut resting = self.resting.iter();
+        resting.any(|(known, until)| known == tuple && now < *until)
     }
 
     /// A port of `range` from `local` towards `remote` that `in_use` does not refuse; `None` when all are in use.
@@ -79,6 +107,8 @@ fn hash(key: &HashKey, local: IpAddr, remote: SocketAddr) -> u64 {
 #[cfg(test)]
 mod tests {
     use alloc::collections::BTreeSet;
+
+    use manypath_tcp::time::Duration;
 
     use super::*;
 
@@ -148,6 +178,20 @@ mod tests {
         assert!(other.is_some_and(|port| port != 50_005));
         let outside = ports.allocate(LOCAL, remote(80), range.clone(), Some(80), |_| false);
         assert!(outside.is_some_and(|port| range.contains(&port)));
+    }
+
+    #[test]
+    fn a_four_tuple_rests_for_its_time_and_the_oldest_of_many_no_longer() {
+        let mut ports = Ports::new(&mut Rng::new([1; 32]));
+        let of = |port| FourTuple::new(SocketAddr::new(LOCAL, port), remote(80));
+        let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
+        ports.rest(of(50_000), at(60));
+        assert!(ports.rests(&of(50_000), at(59)) && !ports.rests(&of(50_000), at(60)));
+        assert!(!ports.rests(&of(50_001), at(0)));
+        for port in 1..=MOST_RESTING as u16 {
+            ports.rest(of(port), at(60));
+        }
+        assert!(!ports.rests(&of(50_000), at(0)) && ports.rests(&of(1), at(0)));
     }
 
     #[test]
