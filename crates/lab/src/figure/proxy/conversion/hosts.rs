@@ -161,9 +161,8 @@ pub(super) struct Hosts {
     server_tap: Tap,
     relay: Relay,
     process: Option<Process>,
-    /// Of the converter.
+    /// The converter's, once it has given one.
     token: Vec<u8>,
-    /// The kernel answers no packets of the namespace that goes away first.
     _server: NetNs,
     _folder: tempfile::TempDir,
 }
