@@ -363,7 +363,8 @@ mod tests {
     #[test]
     fn the_usual_line_changes_back_what_the_figure_changes() {
         let stop = AtomicBool::new(false);
-        for figure in FIGURES {
+        let downloads = FIGURES.iter().filter(|figure| figure.id != "proxy-table-1");
+        for figure in downloads {
             let knobs = Knobs::of(figure.knobs);
             for line in figure.lines {
                 let job = Job::of(&run_of(figure, *line, &knobs, &stop));
