@@ -16,14 +16,20 @@ const fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// An upload over three paths of 100 Mbit/s and 10 ms that never ends.
+/// An upload over three paths of 100 Mbit/s that never ends.
 struct Upload(Simulation);
 
 impl Upload {
+    /// The paths have 10 ms each.
     fn new(wanted: [Preference; 3]) -> Self {
-        let path = |name: &str| {
+        Self::with(["10ms"; 3], "6MB", wanted)
+    }
+
+    fn with(delays: [&str; 3], receive_buffer: &str, wanted: [Preference; 3]) -> Self {
+        let path = |name: &str, i: usize| {
+            let delay = delays[i];
             format!(
-                "[[link]]\nname = \"{name}\"\nends = [\"client.{name}\", \"internet\"]\nrate = \"100Mbit/s\"\ndelay = \"10ms\"\nbuffer = \"80ms\"\n"
+                "[[link]]\nname = \"{name}\"\nends = [\"client.{name}\", \"internet\"]\nrate = \"100Mbit/s\"\ndelay = \"{delay}\"\nbuffer = \"80ms\"\n"
             )
         };
         let interface = |name: &str, n: u8| {
@@ -35,13 +41,13 @@ impl Upload {
              [[host]]\nname = \"server\"\ninterface = [{{ name = \"eth0\", addresses = [\"10.0.0.1\"] }}]\n\
              [[router]]\nname = \"internet\"\n{}{}{}\
              [[link]]\nname = \"access\"\nends = [\"internet\", \"server.eth0\"]\nrate = \"1Gbit/s\"\n\
-             [[app]]\nname = \"app\"\nclient = \"client\"\nserver = \"server\"\nupload = \"4GB\"\n",
+             [[app]]\nname = \"app\"\nclient = \"client\"\nserver = \"server\"\nupload = \"4GB\"\nserver-options = {{ recv-buffer = \"{receive_buffer}\" }}\n",
             interface("a", 1),
             interface("b", 2),
             interface("c", 3),
-            path("a"),
-            path("b"),
-            path("c"),
+            path("a", 0),
+            path("b", 1),
+            path("c", 2),
         );
         let scenario = Scenario::parse(&text).expect("the scenario is well-formed");
         let simulation = Simulation::new(scenario, RunOptions::default());
@@ -109,6 +115,22 @@ fn weights_divide_what_three_paths_could_carry_each() {
     let _ = upload.rates_in(seconds(1));
     let rates = upload.rates_in(seconds(10));
     for (rate, due) in rates.iter().zip([14.0, 4.0, 2.0]) {
+        assert!((rate - due).abs() <= due * 0.05, "{rates:?}");
+    }
+}
+
+/// The window of the quickest never grows nor is filled: what it could carry with it is not what it does.
+#[test]
+fn a_limit_keeps_no_slower_path_from_its_share_of_a_small_receive_window() {
+    let mut upload = Upload::with(
+        ["2ms", "10ms", "10ms"],
+        "200KB",
+        [weight(2), weight(1), weight(1)],
+    );
+    upload.limit(Some(4_000_000));
+    let _ = upload.rates_in(seconds(1));
+    let rates = upload.rates_in(seconds(10));
+    for (rate, due) in rates.iter().zip([2.0, 1.0, 1.0]) {
         assert!((rate - due).abs() <= due * 0.05, "{rates:?}");
     }
 }

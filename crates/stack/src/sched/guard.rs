@@ -29,6 +29,7 @@
 //! | `b_p`: [`base_delay`](PathView::base_delay) | path | the smallest recent round trip, and the time of a segment |
 //! | `d_p`: [`expected_delivery`](PathView::expected_delivery) | path | the last round trip, what is in flight, the highest rate |
 //! | `C_p`: [`sustained`](super::RatesView::sustained) | path | what it carried for a second, not what it does at present: a path that stands still would stand still for good |
+//! | `C_p`, at most: [`limit`](super::RatesView::limit) | path | what an operator lets it carry: the window of a path that is limited is never filled, and says nothing |
 //! | `C_p` in slow start: [`cwnd`](PathView::cwnd) | path | the window, doubled each round trip |
 //! | [`peer_window`](PathView::peer_window) | path | what a middlebox leaves of the window there |
 //! | [`unproven`](super::CwndView::unproven) | path | nothing has shown yet that it carries no more |
@@ -90,9 +91,13 @@ pub(super) fn expected_bytes(path: &PathView, span: Duration, window: u64) -> u6
         return 0;
     };
     // The usual case: several times for each segment.
-    match path.rates.sustained {
+    let bytes = match path.rates.sustained {
         Some(rate) if !grows(path) => rate.bytes_in(span),
         _ => bytes_by_window(path, span, window, round_trip),
+    };
+    match path.rates.limit {
+        Some(limit) => bytes.min(limit.bytes_in(span)),
+        None => bytes,
     }
 }
 
@@ -319,7 +324,9 @@ mod tests {
         let known = with(path(0, 10, 10_000), |view| {
             view.rates.sustained = rate(2_000_000)
         });
+        let limited = with(growing, |view| view.rates.limit = rate(500_000));
         for (view, ms, window, bytes) in [
+            (limited, 30, 1 << 20, 15_000),
             (path(0, 10, 10_000), 10, 1 << 20, 10_000),
             (path(0, 10, 10_000), 35, 1 << 20, 35_000),
             (known, 35, 1 << 20, 70_000),

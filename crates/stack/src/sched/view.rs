@@ -60,6 +60,9 @@ pub struct RatesView {
     pub sustained: Option<Rate>,
     /// How fast the queue that round trips show becomes shorter; `None` while they show none.
     pub drain: Option<Rate>,
+    /// What limits let it send: its path's, its connection's, and those of the connection's classes, which it may share with others. `None`: there
+    /// are none.
+    pub limit: Option<Rate>,
 }
 
 /// The congestion window of a subflow.

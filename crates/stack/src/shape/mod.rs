@@ -6,6 +6,7 @@
 
 mod bucket;
 mod gate;
+mod rates;
 mod slots;
 mod turns;
 
@@ -20,6 +21,7 @@ use crate::api::{ClassId, IfaceId, Offload, Path, RateLimit, Route};
 use crate::ids::ConnId;
 use crate::slab::{Handle, Slab};
 use gate::Gate;
+pub(crate) use rates::LimitRates;
 pub(crate) use slots::ShapedSlots;
 use turns::Share;
 

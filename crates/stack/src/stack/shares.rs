@@ -22,6 +22,9 @@ impl Stack {
         let now = self.tick(now);
         let freed = self.shaper.limit_path(iface, limit, now);
         self.go_on(freed);
+        for (_, entry) in self.conns.iter_mut() {
+            fit(entry, &self.shaper);
+        }
         if let Some(offload) = self.shaper.offload(iface) {
             self.set_offload(iface, offload);
         }
@@ -36,7 +39,7 @@ impl Stack {
         for entry in self.conns.iter_mut().map(|(_, entry)| entry) {
             let is_routed = entry.shares.routes.iter().any(|route| route.class == class);
             if is_routed || for_all || entry.shares.classes.contains(&Some(class)) {
-                fit_bursts(entry, &self.shaper);
+                fit(entry, &self.shaper);
             }
         }
     }
@@ -55,7 +58,7 @@ impl Stack {
         let entry = self.conns.get_mut(id.0).ok_or(StackError::NoSuchHandle)?;
         let (own, freed) = self.shaper.limit_one(entry.shares.own, limit, now);
         entry.shares.own = own;
-        fit_bursts(entry, &self.shaper);
+        fit(entry, &self.shaper);
         self.go_on(freed);
         Ok(())
     }
@@ -73,7 +76,7 @@ impl Stack {
         self.tick(now);
         let entry = self.conns.get_mut(id.0).ok_or(StackError::NoSuchHandle)?;
         entry.shares.classes = classes;
-        fit_bursts(entry, &self.shaper);
+        fit(entry, &self.shaper);
         // What it waited for may be none of its business any more.
         self.give_turn(id.0.index());
         Ok(())
@@ -92,7 +95,7 @@ impl Stack {
         self.shaper.set_routes(routes);
         let mut slots = Vec::new();
         for (handle, entry) in self.conns.iter_mut() {
-            fit_bursts(entry, &self.shaper);
+            fit(entry, &self.shaper);
             slots.push(handle.index());
         }
         self.go_on(slots);
@@ -112,7 +115,7 @@ impl Stack {
         let entry = self.conns.get_mut(id.0).ok_or(StackError::NoSuchHandle)?;
         routes.truncate(MOST_ROUTES);
         entry.shares.routes = routes;
-        fit_bursts(entry, &self.shaper);
+        fit(entry, &self.shaper);
         self.give_turn(id.0.index());
         Ok(())
     }
@@ -202,7 +205,7 @@ impl Stack {
             entry.conn.schedule.set_preferences(wanted);
         }
         if !self.shaper.is_idle() {
-            fit_bursts(entry, &self.shaper);
+            fit(entry, &self.shaper);
         }
     }
 
@@ -214,7 +217,8 @@ impl Stack {
     }
 }
 
-/// Has a connection make no burst that is longer than what its limits let leave at once.
-fn fit_bursts(entry: &mut Entry, shaper: &crate::shape::Shaper) {
+/// Has a connection make no burst that is longer than what its limits let leave at once, and tells its scheduler what they let it send.
+fn fit(entry: &mut Entry, shaper: &crate::shape::Shaper) {
     entry.conn.subflows.longest_burst = shaper.longest_burst(&entry.shares);
+    entry.conn.schedule.set_limits(shaper.rates(&entry.shares));
 }

@@ -470,7 +470,6 @@ impl Conn {
         );
         let tuple = sf.endpoint.tuple;
         slots.lead(tuple.local.ip(), tuple.remote.ip());
-        self.schedule.note_tried(sf.id());
         let mut parcel = Parcel {
             i,
             plan,
@@ -478,20 +477,17 @@ impl Conn {
             mapping,
             seals: fresh && sums,
         };
-        match self
-            .subflows
-            .lend(&self.numbers, &self.send, &mut parcel, &mut draft, slots)
-        {
-            Gather::Taken => {}
-            Gather::Full => return Progress::Blocked(sf.endpoint.iface),
+        let subflows = &self.subflows;
+        let taken = match subflows.lend(&self.numbers, &self.send, &mut parcel, &mut draft, slots) {
+            Gather::Taken => true,
+            Gather::Full => false,
             Gather::Declined => {
-                if !self
-                    .subflows
-                    .put(&self.numbers, &self.send, &mut parcel, &mut draft, slots)
-                {
-                    return Progress::Blocked(sf.endpoint.iface);
-                }
+                subflows.put(&self.numbers, &self.send, &mut parcel, &mut draft, slots)
             }
+        };
+        if !taken {
+            self.schedule.note_refused(sf.id());
+            return Progress::Blocked(sf.endpoint.iface);
         }
         self.record(i, &plan, source, parcel.mapping, draft.options(), cx);
         Progress::Sent

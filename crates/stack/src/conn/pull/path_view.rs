@@ -21,6 +21,7 @@ use crate::sched::{
     RatesView, Room, RttView, Scheduler, Tier, Wish, hold_back, leave_to_quicker, may_duplicate,
     prefer, shun_queues,
 };
+use crate::shape::LimitRates;
 
 /// Scheduler state of a connection.
 #[derive(Debug, Default)]
@@ -36,8 +37,8 @@ pub(crate) struct Schedule {
     full: Vec<IfaceId>,
     /// Subflows whose limit has no tokens, though their device has room, and their device.
     held: Vec<(SubflowId, IfaceId)>,
-    /// The subflow that had something to send last.
-    tried: Option<SubflowId>,
+    /// The subflow whose segment found no slot last.
+    refused: Option<SubflowId>,
     /// Position of the subflow that last sent something besides data in this poll.
     said: SubflowIdx,
     /// Something other than acknowledgements was sent in this poll.
@@ -54,6 +55,8 @@ pub(crate) struct Schedule {
     in_view: usize,
     /// What the operator wants of the paths.
     wanted: Wanted,
+    /// What limits let subflows send.
+    limits: LimitRates,
 }
 
 /// What an operator wants of the paths, and what came of it so far.
@@ -67,6 +70,14 @@ struct Wanted {
     division: Division,
     /// What those carry that come first.
     carried: Carried,
+}
+
+impl Wanted {
+    /// Some path has a weight.
+    fn is_divided(&self) -> bool {
+        let mut wanted = self.preferences.iter();
+        wanted.any(|(_, wanted)| wanted.weight.is_some())
+    }
 }
 
 /// What an operator wants of interfaces.
@@ -112,6 +123,14 @@ impl Schedule {
             preferences,
             ..Wanted::default()
         };
+    }
+
+    /// Other limits from now on.
+    pub(crate) fn set_limits(&mut self, limits: LimitRates) {
+        if self.limits != limits {
+            self.limits = limits;
+            self.forget();
+        }
     }
 
     /// Notes what is wanted of each subflow that has a view.
@@ -172,14 +191,14 @@ impl Schedule {
         self.full.contains(&device) || self.held.contains(&(subflow, device))
     }
 
-    /// A subflow has something to send.
-    pub(crate) fn note_tried(&mut self, subflow: SubflowId) {
-        self.tried = Some(subflow);
+    /// A segment of a subflow found no slot.
+    pub(crate) fn note_refused(&mut self, subflow: SubflowId) {
+        self.refused = Some(subflow);
     }
 
-    /// Marks the subflow that was tried last as held by its limit. True if it was not.
+    /// Marks the subflow that was refused last as held by its limit. True if it was not.
     pub(crate) fn note_held(&mut self, device: IfaceId) -> bool {
-        let Some(subflow) = self.tried else {
+        let Some(subflow) = self.refused else {
             return false;
         };
         let news = !self.is_full(subflow, device);
@@ -267,10 +286,11 @@ impl Schedule {
         let delivery = delivery(&pace, inflight);
         let data_ack_delay = sf.reinjection.data_ack_delay.get();
         let known = |rate: &Rate| *rate > Rate::ZERO;
+        let (local, remote) = (sf.endpoint.tuple.local.ip(), sf.endpoint.tuple.remote.ip());
         PathView {
             subflow: sf.id(),
             tier: None,
-            home: sf.endpoint.tuple.local.ip() == home,
+            home: local == home,
             rtt: RttView {
                 srtt: None,
                 rttvar: sf.tcp.rttvar(),
@@ -281,6 +301,7 @@ impl Schedule {
             rates: RatesView {
                 sustained: sf.tcp.sustained_rate().filter(known),
                 drain: pace.drain().filter(known),
+                limit: self.limits.of(sf.endpoint.iface, local, remote),
             },
             cwnd: CwndView {
                 bytes: cwnd,
@@ -312,7 +333,8 @@ impl Schedule {
             if send.is_busy() {
                 hold_back(self.seen(), send.window());
             }
-            if !send.writer_has_more {
+            // Where new data is divided by weights, that is what it is given out by.
+            if !send.writer_has_more && !self.wanted.is_divided() {
                 let queued = send.end().since(send.next());
                 leave_to_quicker(self.seen(), queued, send.window(), cx.now);
             }
