@@ -3,10 +3,11 @@
 use std::fmt::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::mpsc;
+use std::time::Duration;
 
-use manypath_lab::netns::{NetNs, Process};
 use manypath_tests::net::{Family, Net, shell, tool};
+use manypath_tests::nginx::nginx;
 use manypath_tests::program::Program;
 use manypath_tests::until::wait_for;
 
@@ -35,30 +36,6 @@ fn write_page(folder: &Path) {
         std::fs::write(folder.join(format!("{n}.svg")), text).expect("a folder of ours");
     }
     std::fs::write(folder.join("index.html"), page).expect("a folder of ours");
-}
-
-/// nginx on the kernel's Multipath TCP.
-fn serve(kernel: &NetNs, folder: &Path) -> Process {
-    let here = folder.display();
-    let config = format!(
-        "daemon off; master_process off; pid {here}/nginx.pid; error_log /dev/null; events {{}}\n\
-         http {{ access_log off; types {{ text/html html; image/svg+xml svg; }}\n\
-         client_body_temp_path {here}/a; proxy_temp_path {here}/b; fastcgi_temp_path {here}/c; uwsgi_temp_path {here}/d;\n\
-         scgi_temp_path {here}/e; server {{ listen 0.0.0.0:80; root {here}; }} }}\n"
-    );
-    let file = folder.join("nginx.conf");
-    std::fs::write(&file, config).expect("a folder of ours");
-    let mut command = tool("mptcpize");
-    command
-        .args(["run", "nginx", "-e", "/dev/null", "-c"])
-        .arg(file);
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let process = kernel.spawn(command).expect("nginx starts");
-    wait_for("nginx to listen", || kernel.listens(80).then_some(()));
-    process
 }
 
 /// A browser that prints the page when everything of it has come.
@@ -101,7 +78,12 @@ fn a_page_of_fifty_objects_is_whole_though_one_path_is_cut() {
     let (site, profile) = (tempfile::tempdir(), tempfile::tempdir());
     let (site, profile) = (site.expect("a folder"), profile.expect("a folder"));
     write_page(site.path());
-    let mut nginx = serve(&net.kernel, site.path());
+    let http = format!(
+        "access_log off; types {{ text/html html; image/svg+xml svg; }} server {{ listen 80; root {}; }}",
+        site.path().display()
+    );
+    let nginx = nginx(&net.kernel, site.path(), &http, &["mptcpize", "run"]);
+    let mut nginx = nginx.expect("it is installed");
     let target = Net::kernel_address(Family::V4, 1);
     let file = site.path().join("proxy.toml");
     let text = format!(
@@ -129,14 +111,12 @@ fn a_page_of_fifty_objects_is_whole_though_one_path_is_cut() {
         "too late to cut"
     );
     net.swallow(1);
-    let end = Instant::now() + TIME;
     let output = page.child().stdout.take().expect("a pipe");
-    let text = std::thread::spawn(move || std::io::read_to_string(output).expect("text"));
-    while page.child().try_wait().expect("our child").is_none() {
-        assert!(Instant::now() < end, "the browser waits: {}", proxy.said());
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let text = text.join().expect("no panic");
+    let (tells, told) = mpsc::channel();
+    std::thread::spawn(move || tells.send(std::io::read_to_string(output)));
+    let text = told.recv_timeout(TIME);
+    let text = text.unwrap_or_else(|_| panic!("the browser waits: {}", proxy.said()));
+    let text = text.expect("a page is text");
     assert!(
         text.contains(&format!("data-right=\"{OBJECTS}\"")),
         "{text}"

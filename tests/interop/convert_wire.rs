@@ -3,8 +3,6 @@
 use std::io::{ErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use manypath_io::Connect;
 use manypath_io::convert::Via;
@@ -16,6 +14,7 @@ use manypath_tests::net::{Net, shell};
 use manypath_tests::peer::{self, Speaks};
 use manypath_tests::routed::Routed;
 use nix::net::if_::if_nametoindex;
+use tokio::sync::watch;
 
 use super::convert::{CONVERTER, Converter, SERVER, at, block_on, echo, echoes, stack, through};
 
@@ -94,41 +93,28 @@ fn a_box_that_answers_syns_itself_is_passed_behind_the_handshake() {
 }
 
 /// A server that counts who comes and who has gone.
-#[derive(Debug, Default)]
-struct Visits {
-    came: AtomicUsize,
-    gone: AtomicUsize,
+fn visits(host: &NetNs) -> watch::Receiver<[usize; 2]> {
+    let listener = peer::listen(host, at(SERVER), Speaks::Tcp);
+    let (counts, visits) = watch::channel([0; 2]);
+    let counts = Arc::new(counts);
+    std::thread::spawn(move || {
+        while let Ok(mut stream) = peer::accept(&listener) {
+            counts.send_modify(|[came, _]| *came += 1);
+            let counts = Arc::clone(&counts);
+            std::thread::spawn(move || {
+                // To the end, or to a reset.
+                while let Ok(1..) = stream.read(&mut [0; 4096]) {}
+                counts.send_modify(|[_, gone]| *gone += 1);
+            });
+        }
+    });
+    visits
 }
 
-impl Visits {
-    fn at(host: &NetNs) -> Arc<Self> {
-        let visits = Arc::new(Self::default());
-        let (counts, listener) = (
-            Arc::clone(&visits),
-            peer::listen(host, at(SERVER), Speaks::Tcp),
-        );
-        std::thread::spawn(move || {
-            while let Ok(mut stream) = peer::accept(&listener) {
-                counts.came.fetch_add(1, Ordering::SeqCst);
-                let counts = Arc::clone(&counts);
-                std::thread::spawn(move || {
-                    // To the end, or to a reset.
-                    while let Ok(1..) = stream.read(&mut [0; 4096]) {}
-                    counts.gone.fetch_add(1, Ordering::SeqCst);
-                });
-            }
-        });
-        visits
-    }
-
-    /// Waits until so many have come and have gone.
-    async fn are(&self, count: usize) {
-        let seen = || [&self.came, &self.gone].map(|count| count.load(Ordering::SeqCst));
-        while seen()[1] < count {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        assert_eq!(seen(), [count; 2]);
-    }
+/// Waits until so many have come and have gone.
+async fn are(visits: &mut watch::Receiver<[usize; 2]>, count: usize) {
+    let seen = visits.wait_for(|[_, gone]| *gone >= count).await;
+    assert_eq!(*seen.expect("the server lives"), [count; 2]);
 }
 
 /// A port of the switch.
@@ -173,7 +159,7 @@ fn from_another_port(syn: &[u8]) -> Vec<u8> {
 #[test]
 fn a_syn_that_comes_again_opens_nothing_and_a_copy_of_it_nothing_that_stays() {
     let Some(net) = Net::bridged(2) else { return };
-    let visits = Visits::at(&net.ours);
+    let mut visits = visits(&net.ours);
     let middle = net.middle.expect("switches");
     let (clients, converters) = (port(&middle, "o1"), port(&middle, "k1"));
     let kernel = Arc::new(net.kernel);
@@ -196,14 +182,14 @@ fn a_syn_that_comes_again_opens_nothing_and_a_copy_of_it_nothing_that_stays() {
             let syn = last_syn(&clients);
             send(&syn);
             stream.close().await.expect("delivered");
-            visits.are(2).await;
+            are(&mut visits, 2).await;
             send(&syn);
             // Behind which the next one comes.
             connect().await.close().await.expect("delivered");
-            visits.are(3).await;
+            are(&mut visits, 3).await;
             // The server hears of a copy, whose client says that it knows nothing of it.
             send(&from_another_port(&syn));
-            visits.are(4).await;
+            are(&mut visits, 4).await;
         });
     });
     converter.stop();

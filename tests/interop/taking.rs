@@ -3,12 +3,12 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use manypath_lab::netns::{NetNs, Process};
-use manypath_tests::net::{Net, shell, tool};
+use manypath_lab::netns::NetNs;
+use manypath_tests::net::{Net, shell};
+use manypath_tests::nginx::nginx;
 use manypath_tests::peer::{self, Speaks};
 use manypath_tests::program::{Program, binary, manypath};
 use manypath_tests::until::{PATIENCE, wait_for};
@@ -367,39 +367,17 @@ fn who_dials_a_listener_that_takes_is_turned_away_by_every_address() {
     );
 }
 
-/// nginx on both families, which logs who has asked.
-fn nginx(routed: &Routed, folder: &Path) -> Option<Process> {
-    let here = folder.display();
-    let config = format!(
-        "daemon off; master_process off; pid {here}/pid; error_log {here}/error; events {{}}\n\
-         http {{ log_format who '$remote_addr'; access_log {here}/access who; client_body_temp_path {here}/a;\n\
-         proxy_temp_path {here}/b; fastcgi_temp_path {here}/c; uwsgi_temp_path {here}/d; scgi_temp_path {here}/e;\n\
-         server {{ listen 80; listen [::]:80; return 200 \"hello\\n\"; }} }}\n"
-    );
-    std::fs::write(folder.join("nginx.conf"), config).expect("written");
-    let mut command = tool("nginx");
-    command.args(["-e", "/dev/null", "-c"]);
-    command
-        .arg(folder.join("nginx.conf"))
-        .stderr(std::process::Stdio::null());
-    match routed.server.spawn(command) {
-        Ok(process) => {
-            wait_for("nginx", || routed.server.listens(80).then_some(()));
-            Some(process)
-        }
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            None
-        }
-    }
-}
-
 #[test]
 fn nginx_behind_tproxy_sees_the_clients_address() {
     let Some(routed) = Routed::new() else { return };
     routed.server_knows_the_way();
     let folder = tempfile::tempdir().expect("a folder");
-    let Some(_nginx) = nginx(&routed, folder.path()) else {
+    // On both families, and it logs who has asked.
+    let http = format!(
+        "log_format who '$remote_addr'; access_log {}/access who; server {{ listen 80; listen [::]:80; return 200 \"hello\\n\"; }}",
+        folder.path().display()
+    );
+    let Some(_nginx) = nginx(&routed.server, folder.path(), &http, &[]) else {
         return;
     };
     let log = || std::fs::read_to_string(folder.path().join("access")).unwrap_or_default();

@@ -4,6 +4,7 @@
 
 pub mod capture;
 pub mod net;
+pub mod nginx;
 pub mod pair;
 pub mod peer;
 pub mod program;

@@ -71,7 +71,7 @@ pub(crate) enum NotStarted {
     #[error(transparent)]
     Network(#[from] NetNsError),
     /// With what it said last.
-    #[error("manypath forward did not start: {0}")]
+    #[error("manypath did not start: {0}")]
     Said(String),
 }
 
@@ -91,6 +91,33 @@ pub(crate) fn forward(
         .says(" goes to ", PATIENCE)
         .map_err(NotStarted::Said)?;
     Ok(relay)
+}
+
+/// Starts `manypath proxy` with a configuration and over these paths, and waits until it listens.
+pub(crate) fn proxy(
+    ns: &NetNs,
+    program: &Path,
+    config: &Path,
+    paths: &[String],
+) -> Result<Spoken, NotStarted> {
+    let mut command = Command::new(program);
+    command.arg("proxy").arg("--config").arg(config).args(paths);
+    command.args(["--checksum", "off"]).stdout(Stdio::null());
+    let mut proxy = Spoken::start(ns, command)?;
+    proxy
+        .says(" listens on ", PATIENCE)
+        .map_err(NotStarted::Said)?;
+    Ok(proxy)
+}
+
+/// A configuration of squid that listens there and keeps nothing, with its files in a folder. It refuses to be root, so it becomes the user that its
+/// package makes.
+pub(crate) fn squid(at: &str, access: &str, folder: &Path) -> String {
+    let here = folder.display();
+    format!(
+        "http_port {at}\n{access}\ncache deny all\naccess_log none\ncache_log /dev/null\npid_filename none\n\
+         coredump_dir {here}\nshutdown_lifetime 0 seconds\ncache_effective_user proxy\nnetdb_filename none\n"
+    )
 }
 
 /// Waits until somebody listens on a port of a namespace, without connecting to it.

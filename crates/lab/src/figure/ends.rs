@@ -2,6 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
+use rustix::time::Timespec;
 use socket2::Protocol;
 
 use super::Run;
@@ -17,6 +20,11 @@ pub(super) const CONGESTION: &str = "cubic";
 const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 5004);
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 16;
+/// A server ends when nobody has come for so long.
+const WAIT: Timespec = Timespec {
+    tv_sec: 15,
+    tv_nsec: 0,
+};
 
 /// The server, at every address of its host.
 pub(super) fn listen(server: &NetNs) -> Result<TcpListener, String> {
@@ -30,6 +38,24 @@ pub(super) fn listen(server: &NetNs) -> Result<TcpListener, String> {
     };
     let listener = server.run(listen);
     listener.map_err(failed::<std::io::Error>("listen"))
+}
+
+/// Answers each connection, one after the other, until nobody has come for a while.
+pub(super) fn serve_each(
+    ns: &NetNs,
+    listener: TcpListener,
+    mut answer: impl FnMut(TcpStream) -> std::io::Result<()> + Send + 'static,
+) -> Result<(), String> {
+    let server = ns.thread("figure-server", move || {
+        let calls = [PollFd::new(&listener, PollFlags::IN)];
+        let next = || retry_on_intr(|| poll(&mut calls.clone(), Some(&WAIT)));
+        while next().is_ok_and(|ready| ready > 0) {
+            let served = listener.accept().and_then(|(stream, _)| answer(stream));
+            // A client that goes away in the middle is none of the next one's business.
+            served.unwrap_or_default();
+        }
+    });
+    server.map(drop).map_err(failed("the server"))
 }
 
 /// A client, ready to connect.

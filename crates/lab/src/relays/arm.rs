@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::Task;
 use crate::netns::{NetNsError, Process};
+use crate::relay::squid;
 use crate::testbed::{Pair, SERVER, Testbed};
 
 /// Where relays listen.
@@ -118,7 +119,8 @@ impl Arm {
             }
             Self::Squid => {
                 let file = folder.join("squid.conf");
-                written(&file, &squid(folder))?;
+                let at = format!("127.0.0.1:{RELAY}");
+                written(&file, &squid(&at, "http_access allow all", folder))?;
                 let mut command = Command::new("squid");
                 // Its shared memory is not that of another one.
                 command.args(["-n", "relays", "-N", "-f"]).arg(file);
@@ -190,15 +192,5 @@ fn haproxy(task: Task) -> String {
     format!(
         "global\n nbthread 1\n maxconn {most}\ndefaults\n mode {mode}\n timeout connect 10s\n timeout client 60s\n timeout server 60s\n\
          listen relay\n bind 127.0.0.1:{RELAY}\n maxconn {most}\n server s {SERVER}:{port}\n"
-    )
-}
-
-/// It refuses to be root, so it becomes the user that its package makes.
-fn squid(folder: &Path) -> String {
-    let here = folder.display();
-    format!(
-        "http_port 127.0.0.1:{RELAY}\nhttp_access allow all\ncache deny all\naccess_log none\ncache_log /dev/null\n\
-         pid_filename none\ncoredump_dir {here}\nshutdown_lifetime 0 seconds\ncache_effective_user proxy\n\
-         netdb_filename none\n"
     )
 }

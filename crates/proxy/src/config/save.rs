@@ -10,6 +10,7 @@ use manypath_io::path::rate;
 use toml_edit::{DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
 use super::check::read_file;
+use crate::limits::{beside, ways};
 use crate::units::exact_bytes;
 
 /// Writes a limit into a file. Nothing is written that could not be read.
@@ -28,9 +29,7 @@ pub fn save(file: &Path, order: &LimitOrder) -> Result<(), String> {
     let text = fs::read_to_string(&file).map_err(|error| told("", &error))?;
     let text = with_limit(&text, order).map_err(|why| told("", &why))?;
     let meta = fs::metadata(&file).map_err(|error| told("", &error))?;
-    let mut next = file.clone().into_os_string();
-    next.push(".next");
-    let next = Path::new(&next);
+    let next = &beside(&file, ".next");
     let write = || {
         let mut to = fs::File::create(next)?;
         to.set_permissions(meta.permissions())?;
@@ -54,18 +53,12 @@ fn with_limit(text: &str, order: &LimitOrder) -> Result<String, String> {
     let mut document: DocumentMut = text
         .parse()
         .map_err(|e: toml_edit::TomlError| e.to_string())?;
-    let (name, ways) = match (order.of, order.name.rsplit_once('/')) {
-        (LimitOf::Connection, _) => return Err("a connection has no place in a file".to_owned()),
-        (LimitOf::Path, Some((name, "down"))) => (name, [false, true]),
-        (LimitOf::Path, _) => (order.name.as_str(), [true, false]),
-        (LimitOf::Class, Some((name, "up"))) => (name, [true, false]),
-        (LimitOf::Class, Some((name, "down"))) => (name, [false, true]),
-        (LimitOf::Class, _) => (order.name.as_str(), [true, true]),
-    };
+    let (name, ways) = ways(order);
     let table: &mut dyn TableLike = match order.of {
         LimitOf::Class => class_of(&mut document, name)
             .ok_or_else(|| format!("it has no [[class]] that is called {name}"))?,
-        LimitOf::Path | LimitOf::Connection => path_of(&mut document, name)?,
+        LimitOf::Path => path_of(&mut document, name)?,
+        LimitOf::Connection => return Err("a connection has no place in a file".to_owned()),
     };
     set(table, order, ways);
     Ok(document.to_string())

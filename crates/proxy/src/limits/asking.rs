@@ -13,6 +13,7 @@ use manypath_io::Host;
 use manypath_stack::{Command, Path};
 
 use super::limiter::Limiter;
+use super::order::micros;
 
 /// How often it is looked at what has come.
 const LOOK: Duration = Duration::from_millis(100);
@@ -94,9 +95,7 @@ impl Asking {
                 bits_per_second: *bits,
                 burst: spare(*bits) as u64,
                 tokens: meter.map_or(0, |meter| meter.left as i64),
-                held_us: meter.map_or(0, |meter| {
-                    u64::try_from(meter.asked.as_micros()).unwrap_or(u64::MAX / 2)
-                }),
+                held_us: meter.map_or(0, |meter| micros(meter.asked)),
                 waits: meter.map_or(0, |meter| meter.times),
                 ..LimitReport::default()
             }

@@ -150,34 +150,6 @@ pub(super) struct KnownClass {
 }
 
 impl KnownClass {
-    /// False: it is told already.
-    pub(super) fn tell(&mut self, host: Option<&Host>, rates: Rates, counted: bool) -> bool {
-        if self.told == Some((rates, counted)) {
-            return false;
-        }
-        self.told = Some((rates, counted));
-        let lanes = [&self.class.up, &self.class.down];
-        for (lane, rate) in lanes.into_iter().zip(rates) {
-            lane.limit(host, rate, None);
-            if let Some(host) = host.filter(|_| counted && rate.is_none()) {
-                // The stack counts where there is a limit.
-                let _ = host.limit(Limited::Class(lane.id), Some(UNLIMITED));
-            }
-        }
-        true
-    }
-}
-
-/// How a limit is shown that only counts.
-pub(super) const COUNTS_ONLY: (u64, u64) = (UNLIMITED.bits_per_sec, UNLIMITED.burst);
-
-/// A limit that only counts.
-const UNLIMITED: RateLimit = RateLimit {
-    bits_per_sec: u64::MAX,
-    burst: u64::MAX,
-};
-
-impl KnownClass {
     pub(super) fn new(next: &mut u32) -> Self {
         let mut lane = || {
             *next += 1;
@@ -197,12 +169,43 @@ impl KnownClass {
             told: None,
         }
     }
+
+    /// False: it is told already.
+    pub(super) fn tell(&mut self, host: Option<&Host>, rates: Rates, counted: bool) -> bool {
+        if self.told == Some((rates, counted)) {
+            return false;
+        }
+        self.told = Some((rates, counted));
+        for ((_, lane), rate) in self.class.lanes().into_iter().zip(rates) {
+            lane.limit(host, rate, None);
+            if let Some(host) = host.filter(|_| counted && rate.is_none()) {
+                // The stack counts where there is a limit.
+                let _ = host.limit(Limited::Class(lane.id), Some(UNLIMITED));
+            }
+        }
+        true
+    }
 }
 
+/// How a limit is shown that only counts.
+pub(super) const COUNTS_ONLY: (u64, u64) = (UNLIMITED.bits_per_sec, UNLIMITED.burst);
+
+/// A limit that only counts.
+const UNLIMITED: RateLimit = RateLimit {
+    bits_per_sec: u64::MAX,
+    burst: u64::MAX,
+};
+
 impl Class {
+    /// Its directions, by their names.
+    pub(super) fn lanes(&self) -> [(&'static str, &Lane); 2] {
+        let [up, down] = WAYS;
+        [(up, &self.up), (down, &self.down)]
+    }
+
     /// Its share, either way.
     pub(super) fn weigh(&self, host: &Host, weight: Option<NonZeroU16>) {
-        for lane in [&self.up, &self.down] {
+        for (_, lane) in self.lanes() {
             host.weigh(lane.id, weight);
         }
     }
@@ -226,7 +229,6 @@ impl Lane {
         self.pace.set(rate);
         if let Some(host) = host {
             let limit = rate.map(|rate| order::limit(rate, burst, MTU));
-            let limit: Option<RateLimit> = limit;
             // Classes need not be there before.
             let _ = host.limit(Limited::Class(self.id), limit);
         }

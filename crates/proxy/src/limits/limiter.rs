@@ -181,14 +181,12 @@ impl Limiter {
             let news = &self.0.news;
             news.limit(asked.of, name, asked.bits_per_second, burst);
         };
-        let both = asked.of == LimitOf::Class
-            && !asked.name.ends_with("/up")
-            && !asked.name.ends_with("/down");
-        match both {
-            true => WAYS
-                .iter()
-                .for_each(|way| tell(&format!("{}/{way}", asked.name))),
-            false => tell(&asked.name),
+        match (asked.of, order::ways(asked)) {
+            (LimitOf::Class, (name, which)) => {
+                let ways = WAYS.into_iter().zip(which).filter(|(_, is)| *is);
+                ways.for_each(|(way, _)| tell(&format!("{name}/{way}")));
+            }
+            _ => tell(&asked.name),
         }
         self.0.changed.notify_one();
         Ok(())
@@ -196,7 +194,8 @@ impl Limiter {
 
     fn carry_out(&self, host: Option<&Host>, asked: &LimitOrder) -> Result<(), Refused> {
         let mut known = self.known();
-        if let (LimitOf::Path, Some((iface, "down"))) = (asked.of, asked.name.rsplit_once('/')) {
+        let (name, which) = order::ways(asked);
+        if let (LimitOf::Path, iface, [false, true]) = (asked.of, name, which) {
             let ordered = known.paths.order_down(iface, asked.bits_per_second);
             return ordered.then_some(()).ok_or_else(|| order::missing(asked));
         }
@@ -206,19 +205,11 @@ impl Limiter {
             let route = route.filter(|_| asked.of == LimitOf::Path);
             return order::obey(host, asked, route);
         }
-        let (name, which) = match asked.name.rsplit_once('/') {
-            Some((name, "up")) => (name, [true, false]),
-            Some((name, "down")) => (name, [false, true]),
-            _ => (asked.name.as_str(), [true, true]),
-        };
         let Some(KnownClass { class, .. }) = known.classes.get(name) else {
             return Err(order::missing(asked));
         };
-        for (lane, _) in [&class.up, &class.down]
-            .into_iter()
-            .zip(which)
-            .filter(|(_, is)| *is)
-        {
+        let lanes = class.lanes().into_iter().zip(which).filter(|(_, is)| *is);
+        for ((_, lane), _) in lanes {
             lane.limit(host, asked.bits_per_second, asked.burst);
         }
         Ok(())
@@ -250,8 +241,8 @@ impl Limiter {
     pub fn reports(&self, host: Option<&Host>) -> Vec<LimitReport> {
         let known = self.known();
         let lanes = known.classes.iter().flat_map(|(name, known)| {
-            [("up", &known.class.up), ("down", &known.class.down)]
-                .map(|(way, lane)| (format!("{name}/{way}"), lane))
+            let lanes = known.class.lanes();
+            lanes.map(|(way, lane)| (format!("{name}/{way}"), lane))
         });
         let lanes: Vec<(String, &Lane)> = lanes.collect();
         let name = |id| {
@@ -289,6 +280,6 @@ impl Limiter {
 }
 
 fn add(report: &mut LimitReport, state: &PaceState) {
-    report.held_us += u64::try_from(state.held.as_micros()).unwrap_or(u64::MAX / 2);
+    report.held_us += order::micros(state.held);
     report.waits += state.waits;
 }

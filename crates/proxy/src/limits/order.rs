@@ -1,5 +1,7 @@
 //! Limits of our stack, as the control socket sets and shows them.
 
+use std::time::Duration;
+
 use manypath_control::report::LimitReport;
 use manypath_control::wire::{LimitOf, LimitOrder};
 use manypath_io::Host;
@@ -21,6 +23,21 @@ pub(super) fn limit(bits_per_sec: u64, burst: Option<u64>, mtu: u16) -> RateLimi
         burst: burst.unwrap_or(usual.burst),
         ..usual
     }
+}
+
+/// What an order is about, and which of its directions, up and down: `NAME/up` and `NAME/down` are one of a class, `NAME/down` that of a path.
+pub(crate) fn ways(order: &LimitOrder) -> (&str, [bool; 2]) {
+    match (order.of, order.name.rsplit_once('/')) {
+        (LimitOf::Path | LimitOf::Class, Some((name, "down"))) => (name, [false, true]),
+        (LimitOf::Class, Some((name, "up"))) => (name, [true, false]),
+        (LimitOf::Class, _) => (&order.name, [true, true]),
+        (LimitOf::Path | LimitOf::Connection, _) => (&order.name, [true, false]),
+    }
+}
+
+/// As reports have it; with room for another one.
+pub(super) fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 2)
 }
 
 /// Sets, changes or removes a limit of a path or of a connection; `route`: the class of a path that is known by addresses.

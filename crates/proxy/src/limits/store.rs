@@ -43,8 +43,8 @@ enum Bad {
     Unreadable(String),
 }
 
-/// Beside the file: the one before, and the next one while it is written.
-pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
+/// Beside a file: the one before, for instance, or the next one while it is written.
+pub(crate) fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(end);
     path.with_file_name(name)

@@ -1,7 +1,7 @@
 //! What a client may be sent by each of its addresses: a TLV of the private range (RFC 8803 section 6.2.1), between two of ours. Type 192, two zeros,
 //! and entries of an address (IPv4 as ::ffff:a.b.c.d) and bits of IP packets a second, 128 and 64 bits; at zero the address has a limit together with the one before.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::IpAddr;
 
 /// Bytes of an entry.
 const ENTRY: usize = 24;
@@ -53,12 +53,7 @@ impl<'a> Limits<'a> {
         self.0.chunks_exact(ENTRY).filter_map(|entry| {
             let (addr, bits) = entry.split_first_chunk::<16>()?;
             let bits = u64::from_be_bytes(bits.try_into().ok()?);
-            let addr = Ipv6Addr::from(*addr);
-            let v4 = addr.to_ipv4_mapped();
-            Some((
-                v4.map_or(IpAddr::V6(addr), |v4: Ipv4Addr| IpAddr::V4(v4)),
-                bits,
-            ))
+            Some((IpAddr::from(*addr).to_canonical(), bits))
         })
     }
 }

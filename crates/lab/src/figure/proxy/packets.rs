@@ -14,8 +14,7 @@ use super::{Job, Rates};
 use crate::demo::web::{self, Web};
 use crate::kernel;
 use crate::netns::{NetNs, Process};
-use crate::relay::{End, await_listener, forward};
-use crate::spoken::Spoken;
+use crate::relay::{self, End, await_listener, forward};
 use crate::testbed::{SERVER, Testbed};
 
 const WEB_PORT: u16 = 8080;
@@ -146,13 +145,8 @@ fn ours(run: &Run<'_>, bed: &Testbed, folder: &Path, job: &Job) -> Result<Ways, 
     if let (Some(cap), Some(ethernet)) = (job.cap, paths.get_mut(1)) {
         ethernet.push_str(&format!(",rate={cap}bit"));
     }
-    let mut proxy = Command::new(run.program);
-    proxy.arg("proxy").arg("--config").arg(&file).args(paths);
-    proxy.args(["--checksum", "off"]).stdout(Stdio::null());
-    let mut proxy = Spoken::start(&bed.server, proxy).map_err(failed("manypath proxy"))?;
-    proxy
-        .says(" listens on ", PATIENCE)
-        .map_err(failed("manypath proxy did not start"))?;
+    let proxy = relay::proxy(&bed.server, run.program, &file, &paths);
+    let proxy = proxy.map_err(|error| error.to_string())?;
     let local = SocketAddr::from(([127, 0, 0, 1], LOCAL_PORT));
     let (from, to) = (format!("tcp:{local}"), format!("mptcp:{proxy_at}"));
     let buffer = job.buffer.to_string();
@@ -170,11 +164,8 @@ fn squid(bed: &Testbed, folder: &Path, job: &Job) -> Result<Ways, String> {
     prepare_kernels(bed)?;
     receive_buffer(&bed.client, job.buffer)?;
     let file = folder.join("squid.conf");
-    let text = format!(
-        "http_port {PROXY_PORT}\nhttp_access allow all\ncache deny all\naccess_log none\ncache_log /dev/null\n\
-         pid_filename none\nshutdown_lifetime 0 seconds\nvisible_hostname proxy\ncache_mem 8 MB\nnetdb_filename none\n\
-         coredump_dir /tmp\n"
-    );
+    let text = relay::squid(&PROXY_PORT.to_string(), "http_access allow all", folder)
+        + "visible_hostname proxy\ncache_mem 8 MB\n";
     std::fs::write(&file, text).map_err(failed("squid's configuration"))?;
     let mut squid = Command::new("mptcpize");
     squid.args(["run", "squid", "-N", "-f"]).arg(&file);

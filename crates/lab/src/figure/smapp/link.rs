@@ -1,7 +1,7 @@
 //! A client and a server of the kernel with one link between them: connections that get a second subflow, one after the other.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,23 +11,15 @@ use manypath_sim::middlebox::{Desk, Middlebox, Way};
 use manypath_sim::packet::Packet;
 use manypath_sim::view::{ACK, SYN, TcpView};
 use manypath_tcp::time::Instant;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::retry_on_intr;
-use rustix::time::Timespec;
 
 use super::super::Run;
-use super::super::ends::{CONGESTION, Client, listen};
+use super::super::ends::{CONGESTION, Client, listen, serve_each};
 use super::super::real::{PATIENCE, PORT, failed, kept_up, line};
 use crate::netns::{NetNs, NetNsError, Process};
 use crate::parallel::PathSpec;
 use crate::spoken::Spoken;
 use crate::testbed::{SERVER, TestPath, Testbed};
 
-/// The server ends when nobody has come for so long.
-const WAIT: Timespec = Timespec {
-    tv_sec: 15,
-    tv_nsec: 0,
-};
 /// Rounds that are not counted.
 const WARM: usize = 50;
 /// The end of a connection is no part of what the next one takes.
@@ -87,20 +79,8 @@ impl Middlebox for Watch {
 
 /// Answers each connection with so much, until nobody has come for a while.
 fn serve(ns: &NetNs, size: u64) -> Result<(), String> {
-    let listener: TcpListener = listen(ns)?;
     let file = vec![0x5a; usize::try_from(size).unwrap_or(usize::MAX)];
-    let server = ns.thread("figure-server", move || {
-        let calls = [PollFd::new(&listener, PollFlags::IN)];
-        let next = || retry_on_intr(|| poll(&mut calls.clone(), Some(&WAIT)));
-        while next().is_ok_and(|ready| ready > 0) {
-            let served = listener
-                .accept()
-                .and_then(|(stream, _)| answer(stream, &file));
-            // A client that goes away in the middle is none of the next one's business.
-            served.unwrap_or_default();
-        }
-    });
-    server.map(drop).map_err(failed("the server"))
+    serve_each(ns, listen(ns)?, move |stream| answer(stream, &file))
 }
 
 fn answer(mut stream: TcpStream, file: &[u8]) -> std::io::Result<()> {

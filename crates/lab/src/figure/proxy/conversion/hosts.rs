@@ -6,18 +6,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::retry_on_intr;
-use rustix::time::Timespec;
-
-use super::super::super::ends::CONGESTION;
+use super::super::super::ends::{CONGESTION, serve_each};
 use super::super::super::real::{PATIENCE, failed};
 use super::exchange::{Delays, Opening, Ways, delays};
 use crate::kernel;
 use crate::netns::{NetNs, Process};
-use crate::relay::await_listener;
-use crate::spoken::Spoken;
-use crate::tap::Tap;
+use crate::relay;
+use crate::tap::{Passed, Tap};
 use crate::testbed::{Pair, Testbed};
 
 const CABLE: &str = "p0";
@@ -25,13 +20,6 @@ const FAR_CABLE: &str = "o0";
 const MIDDLE: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 78, 0, 2), 80);
 const RELAY_PORT: u16 = 3128;
-/// The kernel's address in the middle, on the client's cable.
-const KERNEL: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 2);
-/// The server ends when nobody has come for so long.
-const WAIT: Timespec = Timespec {
-    tv_sec: 15,
-    tv_nsec: 0,
-};
 /// How long a relay may take to end.
 const ENDING: Duration = Duration::from_secs(3);
 
@@ -76,7 +64,8 @@ impl Relay {
         match self {
             Self::Routed => SERVER.into(),
             Self::Ours(_) => SocketAddr::new(Testbed::own_server_address(0), RELAY_PORT),
-            Self::Squid | Self::Haproxy => (KERNEL, RELAY_PORT).into(),
+            // The kernel's address on the client's cable.
+            Self::Squid | Self::Haproxy => (Testbed::gateway(0), RELAY_PORT).into(),
         }
     }
 
@@ -89,18 +78,14 @@ impl Relay {
             Self::Ours(opening) => {
                 write(&proxy(opening))?;
                 let (own, gateway) = (Testbed::own_server_address(0), Testbed::client_address(0));
-                let mut proxy = Command::new(program);
-                proxy.arg("proxy").arg("--config").arg(&file);
-                proxy.args(["--path", &format!("{CABLE}={own},gateway={gateway}")]);
-                proxy.args(["--checksum", "off"]).stdout(Stdio::null());
-                let mut proxy = Spoken::start(ns, proxy).map_err(failed("manypath proxy"))?;
-                proxy
-                    .says(" listens on ", PATIENCE)
-                    .map_err(failed("manypath proxy did not start"))?;
+                let path = format!("{CABLE}={own},gateway={gateway}");
+                let paths = ["--path".to_owned(), path];
+                let proxy = relay::proxy(ns, program, &file, &paths);
+                let proxy = proxy.map_err(|error| error.to_string())?;
                 return Ok(Some(proxy.into_process()));
             }
             Self::Squid => {
-                write(&squid(folder))?;
+                write(&self.squid(folder))?;
                 let mut squid = Command::new("mptcpize");
                 // Its shared memory is not that of another one.
                 squid.args(["run", "squid", "-n", "conversion", "-N", "-f"]);
@@ -108,7 +93,7 @@ impl Relay {
                 squid
             }
             Self::Haproxy => {
-                write(&haproxy())?;
+                write(&self.haproxy())?;
                 let mut haproxy = Command::new("mptcpize");
                 haproxy.args(["run", "haproxy", "-db", "-f"]).arg(&file);
                 haproxy
@@ -118,8 +103,23 @@ impl Relay {
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let missing = failed("`scripts/setup bench` installs what is missing");
         let mut process = ns.spawn(command).map_err(missing)?;
-        await_listener(ns, RELAY_PORT, &mut process, PATIENCE)?;
+        relay::await_listener(ns, RELAY_PORT, &mut process, PATIENCE)?;
         Ok(Some(process))
+    }
+
+    fn squid(self, folder: &Path) -> String {
+        let web = SERVER.port();
+        let access =
+            format!("acl web port {web}\nhttp_access allow CONNECT web\nhttp_access deny all");
+        relay::squid(&self.at().to_string(), &access, folder) + "visible_hostname proxy\n"
+    }
+
+    fn haproxy(self) -> String {
+        let at = self.at();
+        format!(
+            "global\n nbthread 1\ndefaults\n mode tcp\n timeout connect 10s\n timeout client 60s\n timeout server 60s\n\
+             listen relay\n bind {at}\n server s {SERVER}\n"
+        )
     }
 }
 
@@ -134,23 +134,6 @@ fn proxy(opening: &str) -> String {
          [[rule]]\nclient = \"10.77.0.0/16\"\nto = \"{}/32\"\nport = {}\nthen = \"allow\"\n",
         SERVER.ip(),
         SERVER.port()
-    )
-}
-
-fn squid(folder: &Path) -> String {
-    let here = folder.display();
-    format!(
-        "http_port {KERNEL}:{RELAY_PORT}\nacl web port {}\nhttp_access allow CONNECT web\nhttp_access deny all\ncache deny all\n\
-         access_log none\ncache_log /dev/null\npid_filename none\ncoredump_dir {here}\nshutdown_lifetime 0 seconds\n\
-         cache_effective_user proxy\nnetdb_filename none\nvisible_hostname proxy\n",
-        SERVER.port()
-    )
-}
-
-fn haproxy() -> String {
-    format!(
-        "global\n nbthread 1\ndefaults\n mode tcp\n timeout connect 10s\n timeout client 60s\n timeout server 60s\n\
-         listen relay\n bind {KERNEL}:{RELAY_PORT}\n server s {SERVER}\n"
     )
 }
 
@@ -202,11 +185,7 @@ impl Hosts {
     pub(super) fn exchange(&mut self) -> Result<Option<Delays>, String> {
         // What the connection before has left.
         for tap in [&self.client_tap, &self.server_tap] {
-            while tap
-                .next(Duration::ZERO)
-                .map_err(failed("a packet"))?
-                .is_some()
-            {}
+            seen(tap, |_| None)?;
         }
         let (opening, at) = (self.relay.opening(), self.relay.at());
         let mut token = std::mem::take(&mut self.token);
@@ -218,29 +197,12 @@ impl Hosts {
         let (port, token) = talked.map_err(failed::<io::Error>("the client"))?;
         self.token = token;
         // Its packets have passed before it has read to the end.
-        let (mut client, mut server) = (Ways::default(), Ways::default());
-        while let Some(passed) = self
-            .client_tap
-            .next(Duration::ZERO)
-            .map_err(failed("a packet"))?
-        {
-            if passed.from_port == port {
-                client.there.push(passed);
-            } else if passed.to_port == port {
-                client.back.push(passed);
-            }
-        }
-        while let Some(passed) = self
-            .server_tap
-            .next(Duration::ZERO)
-            .map_err(failed("a packet"))?
-        {
-            if passed.to_port == SERVER.port() {
-                server.there.push(passed);
-            } else if passed.from_port == SERVER.port() {
-                server.back.push(passed);
-            }
-        }
+        let client = seen(&self.client_tap, |passed| {
+            leads(port, passed.from_port, passed.to_port)
+        })?;
+        let server = seen(&self.server_tap, |passed| {
+            leads(SERVER.port(), passed.to_port, passed.from_port)
+        })?;
         Ok(delays(opening, &client, &server))
     }
 
@@ -250,6 +212,24 @@ impl Hosts {
             process.stop(ENDING);
         }
     }
+}
+
+/// Whether a packet leads there, when it has this port at the one end, or back.
+fn leads(port: u16, there: u16, back: u16) -> Option<bool> {
+    (port == there || port == back).then_some(port == there)
+}
+
+/// Everything that a tap has seen, by whether it leads there; what is of neither way is left out.
+fn seen(tap: &Tap, there: impl Fn(&Passed) -> Option<bool>) -> Result<Ways, String> {
+    let mut ways = Ways::default();
+    while let Some(passed) = tap.next(Duration::ZERO).map_err(failed("a packet"))? {
+        match there(&passed) {
+            Some(true) => ways.there.push(passed),
+            Some(false) => ways.back.push(passed),
+            None => {}
+        }
+    }
+    Ok(ways)
 }
 
 fn far_cable(middle: &NetNs, server: &NetNs) -> Result<(), crate::netns::NetNsError> {
@@ -266,16 +246,7 @@ fn far_cable(middle: &NetNs, server: &NetNs) -> Result<(), crate::netns::NetNsEr
 fn serve(ns: &NetNs) -> Result<(), String> {
     let listener = ns.run(|| TcpListener::bind(SERVER));
     let listener = listener.map_err(failed::<io::Error>("the server"))?;
-    let server = ns.thread("figure-server", move || {
-        let calls = [PollFd::new(&listener, PollFlags::IN)];
-        let next = || retry_on_intr(|| poll(&mut calls.clone(), Some(&WAIT)));
-        while next().is_ok_and(|ready| ready > 0) {
-            let served = listener.accept().and_then(|(stream, _)| echo(stream));
-            // A client that goes away in the middle is none of the next one's business.
-            served.unwrap_or_default();
-        }
-    });
-    server.map(drop).map_err(failed("the server"))
+    serve_each(ns, listener, echo)
 }
 
 fn echo(mut stream: TcpStream) -> io::Result<()> {
