@@ -11,8 +11,10 @@ use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use manypath_io::sys::lab::die_with_parent;
 use nix::sched::{CloneFlags, unshare};
@@ -23,6 +25,11 @@ pub enum NetNsError {
     /// The system does not let us have namespaces of our own.
     #[error("this system does not permit network namespaces: {0}")]
     Forbidden(String),
+    /// The kernel answers no more.
+    #[error(
+        "the kernel's generic netlink does not answer: a crash in its Multipath TCP leaves it so (see dmesg) until the machine is started again"
+    )]
+    Stuck,
     /// A thread or process could not be started.
     #[error("cannot start {what}: {source}")]
     Start {
@@ -60,6 +67,18 @@ pub enum NetNsError {
 }
 
 impl NetNsError {
+    /// Why private networks are not to be had here, where that is so; a simulation may stand in for them.
+    ///
+    /// # Errors
+    /// The error itself, where they are and something else went wrong.
+    pub fn into_reason(self) -> Result<String, Self> {
+        match self {
+            Self::Forbidden(why) => Ok(why),
+            Self::Stuck => Ok(self.to_string()),
+            other => Err(other),
+        }
+    }
+
     /// `program` did not start.
     fn not_started(program: &str, source: io::Error) -> Self {
         if source.kind() != io::ErrorKind::NotFound || program.contains('/') {
@@ -458,13 +477,37 @@ pub fn privilege() -> Privilege {
     Privilege::Enter(Box::new(command))
 }
 
+/// How long the kernel may take for an answer that it has at hand.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// Whether the kernel answers a command of its Multipath TCP. It no longer does after a task of it has crashed in such a command, holding the lock of
+/// generic netlink: who asks waits until the machine is started again, and no signal ends that.
+fn netlink_answers() -> bool {
+    static ANSWERS: OnceLock<bool> = OnceLock::new();
+    *ANSWERS.get_or_init(|| {
+        let mut command = Command::new("ip");
+        command.args(["mptcp", "limits", "show"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        // Whoever needs `ip` tells that it is missing.
+        let Ok(mut child) = with_tools(&mut command).stderr(Stdio::null()).spawn() else {
+            return true;
+        };
+        let (done, answer) = channel();
+        std::thread::spawn(move || {
+            let _ = done.send(child.wait().is_ok());
+        });
+        answer.recv_timeout(ANSWER).unwrap_or(false)
+    })
+}
+
 /// Makes sure that namespaces can be made, if need be by starting this very program again, with the same arguments,
 /// inside a user namespace. In that case it does not return. Call it before anything that must not happen twice.
 ///
 /// # Errors
-/// [`NetNsError::Forbidden`] with the reason when namespaces cannot be had.
+/// [`NetNsError::Forbidden`] with the reason when namespaces cannot be had, [`NetNsError::Stuck`] when they would be of no use.
 pub fn acquire() -> Result<(), NetNsError> {
     match privilege() {
+        Privilege::Ready if !netlink_answers() => Err(NetNsError::Stuck),
         Privilege::Ready => Ok(()),
         Privilege::Enter(mut command) => {
             let source = command.exec();

@@ -206,7 +206,7 @@ pub(crate) fn namespace_failure(error: &manypath_lab::netns::NetNsError) -> Fail
         NetNsError::Start { source, .. } | NetNsError::Sysctl { source, .. } => {
             Failure::from_io(message, source.kind())
         }
-        NetNsError::Missing { .. } | NetNsError::Command { .. } => {
+        NetNsError::Missing { .. } | NetNsError::Command { .. } | NetNsError::Stuck => {
             Failure::new(Code::Failure, message)
         }
     }

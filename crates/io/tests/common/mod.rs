@@ -9,7 +9,8 @@ use manypath_io::sys::namespace;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -26,6 +27,34 @@ pub fn run(line: &str) -> String {
         String::from_utf8_lossy(&output.stderr)
     );
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Has the kernel accept joins; false where it does not answer: a crash in its Multipath TCP leaves generic netlink locked, out of reach of signals.
+fn permit_joins() -> bool {
+    static STUCK: AtomicBool = AtomicBool::new(false);
+    if STUCK.load(Ordering::Relaxed) {
+        return false;
+    }
+    let (done, answer) = mpsc::channel();
+    let words = "mptcp limits set subflows 8 add_addr_accepted 8".split(' ');
+    let mut command = Command::new("ip");
+    // Nobody may wait for the end of an output that such a child keeps open.
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command.args(words).stderr(Stdio::null());
+    let mut child = command.spawn().expect("iproute2");
+    std::thread::spawn(move || {
+        let _ = done.send(child.wait());
+    });
+    match answer.recv_timeout(Duration::from_secs(10)) {
+        Ok(status) => {
+            assert!(status.is_ok_and(|status| status.success()), "the limits");
+            true
+        }
+        Err(_) => {
+            STUCK.store(true, Ordering::Relaxed);
+            false
+        }
+    }
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -111,7 +140,7 @@ impl Lab {
     pub fn new(cables: u8) -> Option<Lab> {
         let (kernel, ours) = (Host::new()?, Host::new()?);
         let tid = ours.tid;
-        kernel.run(move || {
+        let permits = kernel.run(move || {
             for n in 1..=cables {
                 run(&format!(
                     "ip link add v{n} type veth peer name v{n} netns {tid}"
@@ -120,8 +149,12 @@ impl Lab {
                 run(&format!("ip addr add 10.77.{n}.1/24 dev v{n}"));
                 run(&format!("ip addr add fd77:{n}::1/64 dev v{n} nodad"));
             }
-            run("ip mptcp limits set subflows 8 add_addr_accepted 8");
+            permit_joins()
         });
+        if !permits {
+            eprintln!("skipped: the kernel's generic netlink does not answer, see dmesg");
+            return None;
+        }
         ours.run(move || {
             for n in 1..=cables {
                 run(&format!("ip link set v{n} up"));

@@ -142,12 +142,9 @@ const WEB_PORT: u16 = 8080;
 /// See [`DemoError`]; whatever it is, nothing is left behind.
 pub fn run(options: &Options) -> Result<Report, DemoError> {
     try_page(options)?;
-    match netns::acquire() {
-        Err(NetNsError::Forbidden(reason)) => {
-            let report = simulated::run(Plan::new(options.quick), &reason)?;
-            return Ok(report);
-        }
-        other => other?,
+    if let Err(error) = netns::acquire() {
+        let reason = error.into_reason()?;
+        return simulated::run(Plan::new(options.quick), &reason);
     }
     interrupt::stoppable(|stop| real(options, stop))
 }

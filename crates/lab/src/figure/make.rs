@@ -9,7 +9,7 @@ use super::progress::Progress;
 use super::store::{self, Store};
 use super::{Arm, Arms, Figure, FigureError, Load, Outcome, Run, Sample};
 use crate::interrupt;
-use crate::netns::{self, NetNsError};
+use crate::netns;
 use crate::parallel::on_all_cores;
 
 /// What to make, and how.
@@ -123,12 +123,14 @@ fn without_namespaces(plans: &mut [Plan], wanted: Arms) -> Result<Vec<String>, F
     }
     match netns::acquire() {
         Ok(()) => Ok(Vec::new()),
-        Err(NetNsError::Forbidden(reason)) if wanted == Arms::All => {
-            for plan in &mut *plans {
-                plan.runs.retain(|run| !needs(run));
+        Err(error) if wanted == Arms::All => {
+            let left = |plan: &Plan| plan.runs.iter().any(|run| !needs(run));
+            if !plans.iter().any(left) {
+                return Err(error.into());
             }
-            if plans.iter().all(|plan| plan.runs.is_empty()) {
-                return Err(NetNsError::Forbidden(reason).into());
+            let reason = error.into_reason()?;
+            for plan in plans {
+                plan.runs.retain(|run| !needs(run));
             }
             Ok(vec![format!("no real packets: {reason}")])
         }

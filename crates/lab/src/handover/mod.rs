@@ -204,8 +204,8 @@ fn enough(path: &TestPath) -> u64 {
 /// See [`HandoverError`]. A transfer that fails is a [`Row::failure`].
 pub fn run(options: &Options) -> Result<Report, HandoverError> {
     let forbidden = match netns::acquire() {
-        Err(NetNsError::Forbidden(reason)) => Some(reason),
-        other => other.map(|()| None)?,
+        Err(error) => Some(error.into_reason()?),
+        Ok(()) => None,
     };
     let program = match &options.program {
         Some(path) => path.clone(),
