@@ -9,7 +9,7 @@ use std::time::Duration;
 use manypath_tests::net::{Family, Net, shell, tool};
 use manypath_tests::nginx::nginx;
 use manypath_tests::program::Program;
-use manypath_tests::until::wait_for;
+use manypath_tests::until::wait_until;
 
 use crate::limits::carried;
 
@@ -60,6 +60,23 @@ fn browser(profile: &Path, url: &str) -> Command {
     command
 }
 
+/// Waits until no address of ours is tentative: a browser gives up what it loads when an address comes.
+fn wait_for_addresses(net: &Net) {
+    wait_until("addresses that stay", || {
+        let table = net
+            .ours
+            .run(|| std::fs::read_to_string("/proc/thread-self/net/if_inet6"));
+        let table = table.expect("the table of addresses");
+        // The fifth column has the flags: IFA_F_TENTATIVE of linux/if_addr.h.
+        let flags = |line: &str| u32::from_str_radix(line.split_whitespace().nth(4)?, 16).ok();
+        let tentative = |line: &str| flags(line).is_some_and(|flags| flags & 0x40 != 0);
+        match table.lines().any(tentative) {
+            false => Ok(()),
+            true => Err(table),
+        }
+    });
+}
+
 #[test]
 fn a_page_of_fifty_objects_is_whole_though_one_path_is_cut() {
     for name in ["chromium", "nginx", "mptcpize"] {
@@ -95,6 +112,7 @@ fn a_page_of_fifty_objects_is_whole_though_one_path_is_cut() {
     let args = ["proxy", "--config", file, "--path", "v1", "--path", "v2"];
     let proxy = Program::start(&net.ours, args, "listens on");
 
+    wait_for_addresses(&net);
     let came = |n| carried(&net.ours, n)[0];
     let url = format!("http://{target}/index.html");
     let mut page = net
@@ -103,8 +121,11 @@ fn a_page_of_fifty_objects_is_whole_though_one_path_is_cut() {
         .expect("it starts");
     // Both carry, and the most of it is still to come.
     let part = (OBJECTS * SIZE / 10) as f64;
-    wait_for("both paths to carry", || {
-        (came(1) > part && came(2) > part).then_some(())
+    wait_until("both paths to carry", || {
+        let carried = [1, 2].map(came);
+        let enough = carried.iter().all(|bytes| *bytes > part);
+        let told = || (carried, proxy.said());
+        enough.then_some(()).ok_or_else(told)
     });
     assert!(
         came(1) + came(2) < (OBJECTS * SIZE) as f64 / 2.0,
