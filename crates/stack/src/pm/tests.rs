@@ -695,6 +695,25 @@ fn a_removal_is_tested_and_stops_new_subflows() {
 }
 
 #[test]
+fn a_withdrawn_address_is_tried_again_where_nothing_else_works() {
+    // rfc8684:A17
+    let mut bench = Bench::new(Policy::FullMesh);
+    bench.tell(Event::Ready);
+    bench.advertise(1, "192.0.2.9", None);
+    let second = bench.settle();
+    bench.tell(Event::Withdrawn { id: AddrId(1) });
+    bench.end(second, SubflowEnd::AddressGone);
+    bench.wait(Duration::from_secs(3600));
+    assert_eq!(bench.opened(), [""; 0], "the first works");
+    bench.tell(Event::Silence {
+        subflow: SubflowId(0),
+        silent: true,
+    });
+    let both = ["10.0.0.1 > 192.0.2.1:80", "10.0.0.1 > 192.0.2.9:80"];
+    assert_eq!(bench.opened(), both);
+}
+
+#[test]
 fn a_handshake_with_a_withdrawn_address_ends_where_another_subflow_works() {
     // rfc8684:A17
     let mut bench = Bench::two_paths(Policy::FullMesh);

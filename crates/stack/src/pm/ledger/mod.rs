@@ -215,6 +215,8 @@ pub struct Ledger {
     first_iface: IfaceId,
     locals: Vec<Local>,
     remotes: Vec<Remote>,
+    /// Those that the peer has withdrawn although they worked.
+    withdrawn: Vec<Remote>,
     live: Vec<Live>,
     pairs: Pairs,
     /// Subflows that a policy asked for and the connection has not opened yet.
@@ -252,6 +254,7 @@ impl Ledger {
             first_iface: first.iface,
             locals: Vec::from([local]), // rfc8684:J3
             remotes: Vec::from([remote]),
+            withdrawn: Vec::new(),
             live: Vec::new(),
             pairs: Pairs::default(),
             issued: Vec::new(),
@@ -281,6 +284,17 @@ impl Ledger {
     /// The peer's addresses, the first subflow's first.
     pub fn remotes(&self) -> &[Remote] {
         &self.remotes
+    }
+
+    /// The peer's addresses to which a subflow may be made. Where nothing works, they are also those that were withdrawn: the peer may have them
+    /// again, and no way to say so. TCP would go on there, too.
+    pub(in crate::pm) fn destinations(&self) -> impl Iterator<Item = &Remote> {
+        let withdrawn = match self.has_working() {
+            true => &[],
+            false => &self.withdrawn[..],
+        };
+        let all = self.remotes.iter().chain(withdrawn);
+        all.filter(|remote| remote.is_connectable())
     }
 
     /// The subflows that exist.
@@ -345,13 +359,12 @@ impl Ledger {
     /// of one that is found to be silent.
     pub(crate) fn has_free_pair(&self, now: Instant) -> bool {
         let free = |local: &Local, remote: &Remote| {
-            remote.is_connectable()
-                && local.addr.is_ipv4() == remote.addr.is_ipv4()
+            local.addr.is_ipv4() == remote.addr.is_ipv4()
                 && self.between(local.id, remote.addr) == 0
                 && self.permit_pair(now, local, remote).is_ok()
         };
         let mut usable = self.locals.iter().filter(|local| local.is_up());
-        usable.any(|local| self.remotes.iter().any(|remote| free(local, remote)))
+        usable.any(|local| self.destinations().any(|remote| free(local, remote)))
     }
 
     /// Whether a subflow may be made between these two now: why it would be made, or why it must not.

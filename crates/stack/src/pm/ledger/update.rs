@@ -18,6 +18,9 @@ const LONG_LIFE: Duration = Duration::from_secs(30);
 /// The same of one that carried data, however little: a network that forgets idle flows ends each of them in a pause.
 const LONG_LIFE_WITH_DATA: Duration = retry::LONGEST_ALONE;
 
+/// Withdrawn addresses that are remembered.
+const MOST_WITHDRAWN: usize = 4;
+
 /// How soon a subflow that was refused beside a silent one is asked for again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 
@@ -215,6 +218,7 @@ impl Ledger {
             .remotes
             .iter()
             .any(|remote| remote.proven && remote.addr.ip() == addr.ip());
+        self.withdrawn.retain(|known| known.addr != addr);
         self.remotes.push(Remote {
             id,
             addr,
@@ -235,7 +239,7 @@ impl Ledger {
         port != 0 && is_of_a_host(addr) && !reaches_in && (!ours || addr == self.first_remote.ip())
     }
 
-    /// REMOVE_ADDR: no new subflows to the address, and those that exist are tested. // rfc8684:A17
+    /// REMOVE_ADDR: no new subflows to the address as long as another one works, and those that exist are tested. // rfc8684:A17
     pub(in crate::pm) fn withdrawn(&mut self, id: AddrId) -> Noted {
         let known = self.remotes.iter().position(|remote| remote.id == id);
         let mut affected = false;
@@ -249,12 +253,24 @@ impl Ledger {
         }
         match known {
             Some(at) => {
-                self.remotes.remove(at);
+                let remote = self.remotes.remove(at);
+                if remote.proven && remote.is_connectable() {
+                    self.remember_withdrawn(remote);
+                }
                 Noted::Accepted
             }
             None if affected => Noted::Accepted,
             None => Noted::Ignored, // rfc8684:A20
         }
+    }
+
+    /// Of several the oldest goes first.
+    fn remember_withdrawn(&mut self, remote: Remote) {
+        self.withdrawn.retain(|known| known.addr != remote.addr);
+        if self.withdrawn.len() >= MOST_WITHDRAWN {
+            self.withdrawn.remove(0);
+        }
+        self.withdrawn.push(remote);
     }
 
     /// A subflow is in its handshake.

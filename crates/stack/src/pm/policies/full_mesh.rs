@@ -28,15 +28,13 @@ fn plan_of(ledger: &Ledger, now: Instant, fits: impl Fn(&Local, &Remote) -> bool
     let mut missing: Vec<(&Local, &Remote)> = Vec::new();
     for local in ledger.locals().iter().filter(|local| local.is_up()) {
         let wanted = |remote: &&Remote| {
-            remote.is_connectable()
-                && local.addr.is_ipv4() == remote.addr.is_ipv4()
+            local.addr.is_ipv4() == remote.addr.is_ipv4()
                 && ledger.between(local.id, remote.addr) == 0
                 && fits(local, remote)
         };
         missing.extend(
             ledger
-                .remotes()
-                .iter()
+                .destinations()
                 .filter(wanted)
                 .map(|remote| (local, remote)),
         );
