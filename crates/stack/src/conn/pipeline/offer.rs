@@ -144,7 +144,7 @@ impl Offers<'_> {
         let congested = sf.tcp.is_congested(any.available, any.option_space);
         let can_send = || sf.tcp.can_send_new(now, &self.offer_on(i, any));
         debug_assert!(!congested || can_send() == 0, "it could send");
-        let is_full = schedule.is_full(sf.id(), sf.endpoint.iface);
+        let is_full = schedule.no_room.has(sf.id(), sf.endpoint.iface);
         if congested || !sf.carries_data() || is_full || self.subflows.would_hold_up(i) {
             return 0;
         }

@@ -267,13 +267,13 @@ impl Conn {
                 Progress::Sent => return Progress::Sent,
                 // A device found full in this poll is not tried again, and still blocks something.
                 Progress::Nothing => {
-                    let full = self.schedule.full_device();
+                    let full = self.schedule.no_room.device();
                     return full.map_or(Progress::Nothing, Progress::Blocked);
                 }
                 Progress::Blocked(device) => {
                     let is_news = match slots.holds_one() {
-                        true => self.schedule.note_held(device),
-                        false => self.schedule.note_full(device),
+                        true => self.schedule.no_room.note_held(device),
+                        false => self.schedule.no_room.note_full(device),
                     };
                     if !is_news {
                         return Progress::Blocked(device);
@@ -486,7 +486,7 @@ impl Conn {
             }
         };
         if !taken {
-            self.schedule.note_refused(sf.id());
+            self.schedule.no_room.note_refused(sf.id());
             return Progress::Blocked(sf.endpoint.iface);
         }
         self.record(i, &plan, source, parcel.mapping, draft.options(), cx);

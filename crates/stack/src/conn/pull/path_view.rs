@@ -10,6 +10,7 @@ use manypath_tcp::units::Rate;
 use crate::api::{ConnOptions, IfaceId};
 use crate::conn::Conn;
 use crate::conn::dss::offset::Offset;
+use crate::conn::pull::no_room::NoRoom;
 use crate::conn::pull::reinject::delivery;
 use crate::conn::send::queue::{Reinjection, SendQueue};
 use crate::conn::subflow::Subflow;
@@ -33,12 +34,8 @@ pub(crate) struct Schedule {
     round_end: Offset,
     /// The peer's window blocked the stream since the round began.
     blocked: bool,
-    /// Devices that became full during this poll: to the scheduler, their paths have no room.
-    full: Vec<IfaceId>,
-    /// Subflows whose limit has no tokens, though their device has room, and their device.
-    held: Vec<(SubflowId, IfaceId)>,
-    /// The subflow whose segment found no slot last.
-    refused: Option<SubflowId>,
+    /// What had no room in this poll.
+    pub(in crate::conn) no_room: NoRoom,
     /// Position of the subflow that last sent something besides data in this poll.
     said: SubflowIdx,
     /// Something other than acknowledgements was sent in this poll.
@@ -86,8 +83,7 @@ pub(crate) type Preferences = Vec<(IfaceId, Preference)>;
 impl Schedule {
     /// Starts a poll: devices may have room again.
     pub(crate) fn begin_poll(&mut self) {
-        self.full.clear();
-        self.held.clear();
+        self.no_room.clear();
         self.said = SubflowIdx::FIRST;
         (self.moved, self.moved_more) = (false, false);
     }
@@ -184,43 +180,6 @@ impl Schedule {
     /// The subflow at this position sent something besides data.
     pub(crate) fn note_control_sent(&mut self, position: SubflowIdx) {
         self.said = position;
-    }
-
-    /// The device of a subflow became full in this poll, or its limit has no tokens.
-    pub(in crate::conn) fn is_full(&self, subflow: SubflowId, device: IfaceId) -> bool {
-        self.full.contains(&device) || self.held.contains(&(subflow, device))
-    }
-
-    /// A segment of a subflow found no slot.
-    pub(crate) fn note_refused(&mut self, subflow: SubflowId) {
-        self.refused = Some(subflow);
-    }
-
-    /// Marks the subflow that was refused last as held by its limit. True if it was not.
-    pub(crate) fn note_held(&mut self, device: IfaceId) -> bool {
-        let Some(subflow) = self.refused else {
-            return false;
-        };
-        let news = !self.is_full(subflow, device);
-        if news {
-            self.held.push((subflow, device));
-        }
-        news
-    }
-
-    /// Marks a device full. True if it was not.
-    pub(crate) fn note_full(&mut self, device: IfaceId) -> bool {
-        let news = !self.full.contains(&device);
-        if news {
-            self.full.push(device);
-        }
-        news
-    }
-
-    /// A device that became full in this poll.
-    pub(crate) fn full_device(&self) -> Option<IfaceId> {
-        let held = self.held.last().map(|(_, device)| *device);
-        self.full.last().copied().or(held)
     }
 
     /// New data was sent on this subflow.
