@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::process::Command;
 
-use crate::netns::{NetNs, NetNsError};
+use crate::netns::{self, NetNs, NetNsError};
 
 /// The release of the kernel that runs here; nothing where it does not say.
 #[must_use]
@@ -155,8 +155,11 @@ fn parse_subflow(line: &str) -> Option<Subflow> {
 /// Prepares a namespace as one end of the kernel's Multipath TCP, with or without checksums.
 ///
 /// # Errors
-/// When this kernel has no Multipath TCP or the parameter is not ours to set.
+/// When this kernel has no Multipath TCP or the parameter is not ours to set, and [`NetNsError::Stuck`] when it answers no more.
 pub fn prepare(ns: &NetNs, checksum: bool) -> Result<(), NetNsError> {
+    if !netns::netlink_answers() {
+        return Err(NetNsError::Stuck);
+    }
     ns.sysctl("net.mptcp.enabled", "1")?;
     ns.sysctl(
         "net.mptcp.checksum_enabled",

@@ -482,7 +482,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 
 /// Whether the kernel answers a command of its Multipath TCP. It no longer does after a task of it has crashed in such a command, holding the lock of
 /// generic netlink: who asks waits until the machine is started again, and no signal ends that.
-fn netlink_answers() -> bool {
+pub(crate) fn netlink_answers() -> bool {
     static ANSWERS: OnceLock<bool> = OnceLock::new();
     *ANSWERS.get_or_init(|| {
         let mut command = Command::new("ip");

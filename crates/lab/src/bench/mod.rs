@@ -314,11 +314,16 @@ mod tests {
 
     #[test]
     fn the_kernels_arms_deliver() {
-        let Ok(pair) = Pair::new("bench-test", &["eth1", "eth2"], CONGESTION) else {
-            return;
+        let pair = match Pair::new("bench-test", &["eth1", "eth2"], CONGESTION) {
+            Ok(pair) => pair,
+            Err(error) => {
+                eprintln!("skipped: {error}");
+                return;
+            }
         };
         for ns in [&pair.client, &pair.server] {
-            if kernel::prepare(ns, true).is_err() {
+            if let Err(error) = kernel::prepare(ns, true) {
+                eprintln!("skipped: {error}");
                 return;
             }
         }
