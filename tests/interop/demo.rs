@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use manypath_lab::netns::{Privilege, privilege};
+use manypath_lab::netns::{Privilege, acquire, privilege};
 use manypath_tests::program::manypath;
 use manypath_tests::until::wait_for;
 use nix::sys::signal::{Signal, kill};
@@ -11,7 +11,13 @@ use nix::unistd::Pid;
 
 /// Whether the demo can run here with real packets; says why not.
 fn possible() -> bool {
-    if let Privilege::Forbidden(why) = privilege() {
+    let why = match privilege() {
+        Privilege::Forbidden(why) => Some(why),
+        Privilege::Ready => acquire().err().map(|error| error.to_string()),
+        // It enters one of its own.
+        Privilege::Enter(_) => None,
+    };
+    if let Some(why) = why {
         eprintln!("skipped: {why}");
         return false;
     }
